@@ -22,6 +22,8 @@ pub enum Damage {
     PrimaryLost,
     PrimaryHeaderLost,
     BothLost,
+    /// The signatures of both headers are cleared, as `wipefs` does it.
+    BothUnsigned,
     /// A partition's type, in both copies, with checksums that fit.
     WrongType,
     /// A partition's name, in the primary alone.
@@ -61,16 +63,17 @@ pub enum Damage {
 }
 
 use Damage::{
-    AllLong, Attribute, BackupLost, BackupLostOfAnother, BothLost, EachLacksOne, EachShort, EntryDeleted,
+    AllLong, Attribute, BackupLost, BackupLostOfAnother, BothLost, BothUnsigned, EachLacksOne, EachShort, EntryDeleted,
     EntryDeletedInOne, EspMovedEntryDeleted, OnTheCopy, OtherBackup, OtherGuid, Overlap, PrimaryHeaderLost,
     PrimaryLost, PrimaryLostWrongType, ShortLast, ShortMeta, ShortSlot, WrongName, WrongType,
 };
 
-pub const ALL: [Damage; 21] = [
+pub const ALL: [Damage; 22] = [
     BackupLost,
     PrimaryLost,
     PrimaryHeaderLost,
     BothLost,
+    BothUnsigned,
     WrongType,
     WrongName,
     EntryDeleted,
@@ -125,6 +128,7 @@ pub fn damaged(damage: Damage) -> Pages {
         PrimaryLost => pages.zero(PRIMARY),
         PrimaryHeaderLost => pages.zero(Extent { len: LBA, ..PRIMARY }),
         BothLost => [PRIMARY, BACKUP].into_iter().for_each(|extent| pages.zero(extent)),
+        BothUnsigned => [first, last].into_iter().for_each(|(header, _)| pages.write(header, &[0; 8])),
         WrongType => [first, last].into_iter().for_each(|copy| edit_entry(&mut pages, copy, 4, &|entry| entry[3] ^= 1)),
         WrongName => edit_entry(&mut pages, first, 6, &|entry| entry[56] ^= 1),
         Overlap => edit_entry(&mut pages, first, 6, &|entry| less(&mut entry[32..40])),
