@@ -341,9 +341,7 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn le64(bytes: &[u8], at: usize) -> u64 {
-    let mut raw = [0; 8];
-    raw.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(raw)
+    u64::from(le32(bytes, at + 4)) << 32 | u64::from(le32(bytes, at))
 }
 
 #[cfg(test)]
