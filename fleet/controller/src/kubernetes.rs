@@ -26,7 +26,7 @@ use slipway_kubernetes::{
     facts::{Direction, Facts},
     version::Version,
 };
-use slipway_kubernetes_upgrade::run::{Run, Wish};
+use slipway_kubernetes_upgrade::{run::Run, wish::Wish};
 use slipway_rollout::policy::Rules;
 
 use crate::{

@@ -11,16 +11,15 @@ use kube::{
 use serde_json::json;
 use slipway_fleet_objects::kubernetes_upgrade::{AddOnReport, CLUSTER, KubernetesUpgrade, PodReport, RunReport};
 use slipway_kubernetes::{
-    add_ons::{self, AddOn, Workload},
+    add_ons::{AddOn, Workload},
     blocked::Blocked,
-    facts::{Claim, Direction, Facts},
-    images,
+    facts::{Claim, Facts},
     plan::Plan,
-    version::Version,
 };
 use slipway_kubernetes_upgrade::{
     interrupt::interrupted,
-    run::{Error, Happened, PATIENCE, Run, Told, Wish},
+    run::{Error, Happened, Run, Told},
+    wish::WishArgs,
 };
 use tokio::{sync::watch, time::timeout};
 
@@ -38,38 +37,16 @@ const LAST: u32 = 20;
 /// It is the command of a Job that the controller makes, and runs to its end. People run `slipwayctl kubernetes upgrade`.
 #[derive(Args, Clone, Debug)]
 pub struct UpgradeKubernetes {
-    /// The version
-    #[arg(long, value_name = "VERSION")]
-    to: Version,
-    /// How long everything must have been well before the way back closes, in seconds
-    #[arg(long, value_name = "SECONDS")]
-    soak: u64,
+    #[command(flatten)]
+    wish: WishArgs,
     /// The number of the attempt, which is in what it says
     #[arg(long, value_name = "NUMBER")]
     attempt: u32,
-    /// The image of a component, with the tag of the version and a digest
-    #[arg(long = "image", value_name = "COMPONENT=IMAGE", value_parser = images::named)]
-    images: Vec<(String, String)>,
-    /// An add-on that gets its image, too: kube-proxy, coredns
-    #[arg(long = "add-on", value_name = "NAME")]
-    add_ons: Vec<AddOn>,
-    /// Have servers that know it emulate their older minor version until everything has been well for long enough
-    #[arg(long)]
-    emulate: bool,
-    /// Have nodes pull no images before anything is touched
-    #[arg(long)]
-    no_pre_pull: bool,
-    /// Make no snapshot of etcd before anything is touched
-    #[arg(long)]
-    no_snapshot: bool,
-    /// Look at no certificate that etcd and the kubelets of the control plane show
-    #[arg(long)]
-    no_serving_certificates: bool,
 }
 
 /// Run to the end. An error is one that was said, too.
 pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result<(), String> {
-    let wish = wish(&of, client.default_namespace())?;
+    let wish = of.wish.wish(client.default_namespace())?;
     let first = RunReport {
         attempt: of.attempt,
         at: Timestamp::now(),
@@ -89,7 +66,7 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
     });
     let ended = tokio::select! {
         ended = run => ended.map_err(|e| (word(&e).to_owned(), e.to_string())),
-        why = unwanted(&api, &of) => Err((PAUSED.to_owned(), why)),
+        why = unwanted(&api, &of.wish) => Err((PAUSED.to_owned(), why)),
         () = interrupted() => Err((PAUSED.to_owned(), "its Job was deleted, or its program was interrupted".to_owned())),
         never = tell(&api, said) => match never {},
     };
@@ -115,25 +92,6 @@ pub async fn run(client: Client, nodes: &Nodes, of: UpgradeKubernetes) -> Result
         tokio::time::sleep(LOOK).await;
     }
     outcome.map_err(|(_, message)| message)
-}
-
-/// What the command line wants; trial writes go into this namespace.
-fn wish(of: &UpgradeKubernetes, trial_in: &str) -> Result<Wish, String> {
-    let names = of.add_ons.iter().map(|add_on| add_on.name());
-    let (images, add_ons) = add_ons::named(names, of.images.clone(), &of.to)?;
-    Ok(Wish {
-        direction: Direction::Forward,
-        target: of.to.clone(),
-        images,
-        add_ons,
-        pre_pull: !of.no_pre_pull,
-        emulate: of.emulate,
-        soak: Duration::from_secs(of.soak),
-        patience: PATIENCE,
-        snapshot: !of.no_snapshot,
-        serving_certificates: !of.no_serving_certificates,
-        trial_in: trial_in.to_owned(),
-    })
 }
 
 /// What is left behind by a run that was ended from outside.
@@ -206,7 +164,7 @@ fn word(error: &Error) -> &'static str {
 }
 
 /// Ends when people do not want it any more. An API server that does not answer is no reason.
-async fn unwanted(api: &Api<KubernetesUpgrade>, of: &UpgradeKubernetes) -> String {
+async fn unwanted(api: &Api<KubernetesUpgrade>, of: &WishArgs) -> String {
     let images: BTreeMap<_, _> = of.images.iter().cloned().collect();
     let add_ons: Vec<_> = of.add_ons.iter().map(ToString::to_string).collect();
     loop {

@@ -3,6 +3,7 @@
 //!
 //! It keeps nothing: a second run, after a crash or elsewhere, looks and goes on. Two runs at once ask for the same.
 //!
+//! * [`wish`]: what is wanted, and its part of a command line
 //! * [`add_ons`]: kube-proxy and CoreDNS, if people give them to the upgrade
 //! * [`look`]: the cluster and its nodes, as facts
 //! * [`claim`]: the ledger's claim, so that no node is upgraded by the fleet meanwhile
@@ -24,3 +25,4 @@ pub mod mirror_pods;
 pub mod requested_apis;
 pub mod run;
 pub mod serving_certificates;
+pub mod wish;

@@ -9,11 +9,10 @@ use std::{
 use kube::Client;
 use slipway_core::payload::minor_version::MinorVersion;
 use slipway_kubernetes::{
-    add_ons::{AddOn, Given, Step as AddOnStep},
+    add_ons::{AddOn, Step as AddOnStep},
     blocked::Blocked,
     decide::{Next, decide},
     facts::{Claim, Direction, Facts},
-    images::Images,
     plan::{Plan, Step, is_reached},
     version::Version,
 };
@@ -28,43 +27,14 @@ use crate::{
     add_ons, claim,
     gates::{self, ServingLook},
     look::{Connect, Seen, within},
+    wish::Wish,
 };
 
 /// Between two looks while nothing changes.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long nothing may change before a run gives up, unless a person says otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(900);
-
 /// The first version whose servers can emulate the one before: 1.31 has the flag, and takes no other version.
 const EMULATION: MinorVersion = MinorVersion::new(1, 32);
-
-/// What is wanted.
-#[derive(Clone, Debug)]
-pub struct Wish {
-    /// Where to.
-    pub direction: Direction,
-    /// The version; on the way back, the one to leave.
-    pub target: Version,
-    /// The images that people pin.
-    pub images: Images,
-    /// The add-ons that people give to the upgrade.
-    pub add_ons: Given,
-    /// Have nodes pull their images before anything is touched.
-    pub pre_pull: bool,
-    /// Have servers that know it emulate their older minor version, until everything has been well for so long.
-    pub emulate: bool,
-    /// How long everything must have been well before the way back closes.
-    pub soak: Duration,
-    /// How long nothing may change before the run gives up. Nodes go on with what they do.
-    pub patience: Duration,
-    /// Make a snapshot of etcd before anything is touched.
-    pub snapshot: bool,
-    /// Look at the certificates that etcd and kubelets show.
-    pub serving_certificates: bool,
-    /// The namespace in which a trial write asks the admission webhooks.
-    pub trial_in: String,
-}
 
 /// What happens, for whoever watches.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! The command line of `slipwayctl kubernetes`.
 
-use clap::{Args, Subcommand, builder::TypedValueParser};
+use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
-use slipway_kubernetes::{add_ons::AddOn, images, version::Version};
-use slipway_kubernetes_upgrade::run::PATIENCE;
+use slipway_kubernetes_upgrade::wish::{PATIENCE, WishArgs, seconds};
 
 use super::{ApiServer, exit_status, fleet::AttributionArgs};
 
@@ -57,33 +56,8 @@ pub enum Verb {
     /// Upgrade the control plane, by at most one minor version
     #[command(after_help = AFTER_UPGRADE)]
     Upgrade {
-        /// The version
-        #[arg(long, value_name = "VERSION")]
-        to: Version,
-        /// How long everything must have been well before the way back closes, in seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds())]
-        soak: u64,
-        /// The image of a component, with the tag of the version and a digest:
-        /// kube-apiserver=registry.example/kube-apiserver:v1.31.2@sha256:DIGEST
-        #[arg(long = "image", value_name = "COMPONENT=IMAGE", value_parser = images::named)]
-        images: Vec<(String, String)>,
-        /// An add-on that gets its image, too, after completion: kube-proxy that of the version, coredns the one of --image.
-        /// Name only what nothing else upgrades
-        #[arg(long = "add-on", value_name = "NAME")]
-        add_ons: Vec<AddOn>,
-        /// Have servers that know it, from 1.32 on, emulate their older minor version until everything has been well for long
-        /// enough. Then each starts once more
-        #[arg(long)]
-        emulate: bool,
-        /// Have nodes pull no images before anything is touched
-        #[arg(long)]
-        no_pre_pull: bool,
-        /// Make no snapshot of etcd before anything is touched
-        #[arg(long)]
-        no_snapshot: bool,
-        /// Look at no certificate that etcd and the kubelets of the control plane show
-        #[arg(long)]
-        no_serving_certificates: bool,
+        #[command(flatten)]
+        wish: WishArgs,
         #[command(flatten)]
         how: How,
     },
@@ -113,11 +87,6 @@ pub enum Word {
         #[command(flatten)]
         word: AttributionArgs,
     },
-}
-
-/// At most a year.
-fn seconds() -> impl TypedValueParser<Value = u64> {
-    clap::value_parser!(u64).range(..=365 * 24 * 3600)
 }
 
 /// How it is done.

@@ -16,7 +16,7 @@ use slipway_fleet_objects::{
     ledger::{DisruptionLedger, LEDGER},
 };
 use slipway_kubernetes::{
-    add_ons::{self, AddOn, Given},
+    add_ons::{AddOn, Given},
     blocked::Blocked,
     decide::{Next, decide},
     facts::{Direction, Facts},
@@ -27,7 +27,8 @@ use slipway_kubernetes::{
 use slipway_kubernetes_upgrade::{
     interrupt::interrupted,
     look::{self, Connect},
-    run::{Error, Happened, Run, Told, Wish},
+    run::{Error, Happened, Run, Told},
+    wish::Wish,
 };
 use slipway_node_client::Client;
 
@@ -45,6 +46,8 @@ use crate::{
 
 /// The version of what `kubernetes status` prints. It changes only when a key goes away or changes its meaning.
 const SCHEMA: u32 = 1;
+/// Where a trial write asks the admission webhooks.
+const TRIAL_IN: &str = "kube-system";
 
 /// Nodes are reached by the contexts that have their names.
 struct Contexts<'a>(&'a Target);
@@ -72,31 +75,7 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
         Verb::Status { selector, watch } => {
             return status((&cluster, &nodes), selector.as_deref(), watch, output).await;
         }
-        Verb::Upgrade {
-            to,
-            images,
-            add_ons,
-            emulate,
-            no_pre_pull,
-            soak,
-            no_snapshot,
-            no_serving_certificates,
-            how,
-        } => {
-            let names = add_ons.iter().map(|of| of.name());
-            let (images, add_ons) = add_ons::named(names, images, &to).map_err(Failure::Usage)?;
-            let wish = Wish {
-                images,
-                add_ons,
-                emulate,
-                pre_pull: !no_pre_pull,
-                soak: Duration::from_secs(soak),
-                snapshot: !no_snapshot,
-                serving_certificates: !no_serving_certificates,
-                ..bare(Direction::Forward, to)
-            };
-            (wish, how)
-        }
+        Verb::Upgrade { wish, how } => (wish.wish(TRIAL_IN).map_err(Failure::Usage)?, how),
         // Who goes back leaves what is there.
         Verb::Rollback { how } => (bare(Direction::Back, newest(&cluster, &nodes).await?), how),
     };
@@ -160,7 +139,7 @@ fn bare(direction: Direction, target: Version) -> Wish {
         patience: Duration::ZERO,
         snapshot: false,
         serving_certificates: false,
-        trial_in: "kube-system".to_owned(),
+        trial_in: TRIAL_IN.to_owned(),
     }
 }
 
