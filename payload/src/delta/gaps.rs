@@ -19,6 +19,8 @@ pub struct Gaps<'o> {
     position: u64,
     // The requested range, and its end.
     request: Option<(Box<dyn Read + Send>, u64)>,
+    // The store has sent all of the layer where a part was asked for.
+    sends_all: bool,
 }
 
 impl<'o> Gaps<'o> {
@@ -32,13 +34,17 @@ impl<'o> Gaps<'o> {
         let index = fetch_index(store, &layer.descriptor, &index).ok()?;
         let files = index.files().to_vec();
         layer.leave_index(index);
-        Some(Gaps { store, layer: &layer.descriptor, files, position: 0, request: None })
+        Some(Gaps { store, layer: &layer.descriptor, files, position: 0, request: None, sends_all: false })
     }
 
     fn requested(&mut self, out: &mut [u8], end: u64) -> Result<usize, ImageError> {
-        if self.request.as_ref().is_none_or(|(_, end)| *end == self.position) {
+        if self.request.as_ref().is_none_or(|(_, end)| *end <= self.position) {
+            if self.sends_all {
+                return Err(ImageError::invalid(self.store.name(), "it sends no parts"));
+            }
             let end = end.min(self.position + REQUEST_BYTES);
             let asked = self.store.blob_from(self.layer, self.position..end)()?;
+            self.sends_all = asked.goes_on && end < self.layer.size();
             self.request = Some((asked.reader, end));
         }
         let Some((reader, end)) = &mut self.request else { return Ok(0) };

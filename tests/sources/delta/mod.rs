@@ -4,7 +4,7 @@ mod failures;
 mod registry;
 mod tools;
 
-use std::{collections::BTreeMap, fs};
+use std::{cmp::Reverse, collections::BTreeMap, fs};
 
 use serde_json::{Value, json};
 use slipway_test_support::{
@@ -191,6 +191,30 @@ fn only_what_changed_is_fetched() {
         asked.iter().filter(|r| r.target.ends_with(&layer)).map(|r| r.header("range").unwrap()).collect();
     assert!((1..=8).contains(&ranges.len()), "{ranges:?}");
     assert!(ranges.iter().all(|range| range.starts_with("bytes=") && !range.contains(',')), "{ranges:?}");
+}
+
+/// As `COPY payload/` has them in one layer, or as they come, the largest first.
+#[test]
+fn small_files_behind_large_ones_cost_little() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut files = images::files(node.next.dir());
+    for (name, fault) in [("by-name", Fault::None), ("by-size", Fault::None), ("whole", Fault::All)] {
+        let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+        let layout = Layout::new(&world.path(name));
+        images::Image::new(vec![images::layer(&files, &names, Pack::Gzip)]).write(&layout, "1");
+        chunk(&layout);
+        let mut image = Image::of(&layout);
+        let bytes = image.layer_bytes();
+        let outcome = upgrade(&node, serve(image, fault).port, &[]).succeeds();
+        let fetched = number(&outcome.json(), "bytes_fetched");
+        // A registry that sends no parts is asked for them once; then the layer is inspected, and written.
+        let most = if fault == Fault::None { bytes / 10 } else { bytes * 5 / 2 };
+        assert!(fetched < most, "{name}: {fetched} of {bytes}");
+        slot_b_is_next(&node);
+        interrupt(&node);
+        files.sort_by_key(|(_, bytes)| Reverse(bytes.len()));
+    }
 }
 
 /// What was staged needs no more to be activated; and from outside both slots are reused, too.
