@@ -202,9 +202,9 @@ impl<'o> Delta<'o> {
             }
         };
         if goes_on && chunks.end < self.reuse.index.len() {
+            let who = self.store.mirror().map_or_else(|| self.store.name(), |mirror| format!("the mirror {mirror}"));
             self.old.said.say(format!(
-                "{} answers with all of layer {} where a part was asked for: all of it is fetched",
-                self.store.name(),
+                "{who} answers with all of layer {} where a part was asked for: all of it is fetched",
                 self.layer.digest()
             ));
             self.supply = Supply::Store(Box::new(answer));

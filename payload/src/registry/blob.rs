@@ -1,6 +1,7 @@
 //! Reads a blob from the endpoints of a registry; goes on by a range request where a connection ends.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Read},
     ops::Range,
     sync::{
@@ -37,8 +38,8 @@ pub struct BlobReader {
     schedule: RetrySchedule,
     connection: Option<Connection>,
     version: Option<Version>,
-    // The blob is requested from the beginning, and bytes that came already are passed over.
-    without_ranges: bool,
+    // Endpoints that refused a range. They are asked from the beginning, and bytes that came already are passed over.
+    without_ranges: BTreeSet<usize>,
     state: State,
 }
 
@@ -76,7 +77,7 @@ impl BlobReader {
         size: u64,
         range: Range<u64>,
     ) -> Result<Self, ImageError> {
-        let schedule = endpoints.schedule();
+        let schedule = if range == (0..size) { endpoints.schedule() } else { endpoints.schedule_of_part() };
         let mut reader = BlobReader {
             endpoints,
             what,
@@ -87,7 +88,7 @@ impl BlobReader {
             schedule,
             connection: None,
             version: None,
-            without_ranges: false,
+            without_ranges: BTreeSet::new(),
             state: State::Running,
         };
         while reader.connection.is_none() {
@@ -103,10 +104,12 @@ impl BlobReader {
 
     fn connect(&mut self) -> Result<(), RequestError> {
         let accept = "application/octet-stream, */*;q=0.5";
-        let start = if self.without_ranges { 0 } else { self.position };
-        let end = (self.end < self.size && !self.without_ranges).then_some(self.end);
+        let endpoint = self.schedule.endpoint();
+        let has_ranges = !self.without_ranges.contains(&endpoint);
+        let start = if has_ranges { self.position } else { 0 };
+        let end = (self.end < self.size && has_ranges).then_some(self.end);
         let request = GetRequest { path: &self.path, accept, start, end, version: self.version.as_ref(), head: false };
-        let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
+        let answer = match self.endpoints.list[endpoint].get(&request) {
             Ok(answer) => answer,
             Err(failure) => {
                 // A 412 may come from another server behind the same name that uses other ETags. Ask again without
@@ -115,7 +118,7 @@ impl BlobReader {
                 let mut again = failure.again.or(other);
                 // Some stores know no ranges, and say so with 416, 400, 403 or 501. They have it from the beginning.
                 if again.is_none() && (start > 0 || end.is_some()) {
-                    self.without_ranges = true;
+                    self.without_ranges.insert(endpoint);
                     again = Some(Duration::ZERO);
                 }
                 return Err(RequestError { again, ..failure });
@@ -143,7 +146,7 @@ impl BlobReader {
             let chunked = header(&answer.response, "transfer-encoding").is_some();
             (length.is_some() || chunked, self.position)
         };
-        self.endpoints.answered.store(self.schedule.endpoint(), Ordering::Relaxed);
+        self.endpoints.answered.store(endpoint, Ordering::Relaxed);
         self.version = answer.strong_etag();
         let (origin, proxy) = (answer.origin, proxy_of(&answer.response));
         let body = answer.response.into_body().into_reader();

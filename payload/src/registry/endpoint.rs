@@ -59,6 +59,12 @@ impl Endpoints {
         RetrySchedule::new(wrong, self.patience, self.deadline)
     }
 
+    /// For a part of a blob: the one that answered the last request for a blob is asked first. Another one that is silent, or has
+    /// it not, would be waited for at each part.
+    pub fn schedule_of_part(&self) -> RetrySchedule {
+        self.schedule().beginning_with(self.answered.load(Ordering::Relaxed))
+    }
+
     /// Give up the mirror that answered the last request for a blob: its bytes are wrong. Where the registry itself answered
     /// last, any of them may have sent a part. False: there is none to give up.
     pub fn give_up_mirror(&self) -> bool {

@@ -39,6 +39,14 @@ impl RetrySchedule {
         RetrySchedule { patience, deadline, states, current, failed_rounds: 0, bytes_since_failure: 0 }
     }
 
+    /// Asks this endpoint first, if there is one of this number that is not passed over.
+    pub fn beginning_with(mut self, endpoint: usize) -> Self {
+        if self.states.get(endpoint).is_some_and(|state| !state.given_up) {
+            self.current = endpoint;
+        }
+        self
+    }
+
     pub fn endpoint(&self) -> usize {
         self.current
     }

@@ -1,15 +1,15 @@
 //! Mirrors: who is asked, and when the registry itself is.
 
-use std::fs;
+use std::{fs, io::Read as _};
 
 use slipway::payload::{
-    image::{ImageSource, ImageStore as _, Pull},
+    image::{FromRange, ImageSource, ImageStore as _, Pull},
     registry::{Options, Registry},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 use slipway_test_support::{
     registry::{
-        Image, auth_file, blob, digest, plain, registry, says,
+        Image, auth_file, blob, descriptor, digest, plain, registry, says,
         server::{Server, blob_head, reply, serve_blob, token_service},
     },
     world::noise,
@@ -149,6 +149,27 @@ fn a_mirror_that_cuts_but_brings_bytes_is_asked_on() {
     let own = Server::new(|_, out| reply(out, 404, &[], b""));
     assert!(blob(&mirrored(&own, &[&url(&mirror)]), &bytes).unwrap() == bytes);
     assert_eq!((mirror.requests().len(), own.requests().len()), (7, 0));
+}
+
+/// What a mirror refuses says nothing of the registry. And each part would wait for a mirror that is silent.
+#[test]
+fn a_part_is_asked_of_the_one_that_answers() {
+    for status in [403, 404, 416] {
+        let bytes = noise(1, 200_000);
+        let content = bytes.clone();
+        let own = Server::new(move |request, out| serve_blob(request, out, &content));
+        let mirror = Server::new(move |_, out| reply(out, status, &[], b""));
+        let registry = mirrored(&own, &[&url(&mirror)]);
+        for start in [150_000, 180_000] {
+            let part = descriptor("application/octet-stream", &bytes);
+            let FromRange { mut reader, .. } = registry.blob_from(&part, start..200_000)().unwrap();
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).unwrap();
+            assert!(read == bytes[start as usize..], "{status}");
+        }
+        let starts: Vec<_> = own.requests().iter().map(|request| request.start()).collect();
+        assert_eq!((starts, mirror.requests().len()), (vec![Some(150_000), Some(180_000)], 1), "{status}");
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use slipway_test_support::{
     images::{Layout, Pack, built, digest},
+    registry::server::{Server, reply},
     signing::{Kind, Signer},
     world::{Node, Outcome, World, installer, noise, write_at},
 };
@@ -55,6 +56,28 @@ fn wrong_chunks_of_a_mirror_are_told_with_its_name() {
     let outcome = upgrade(&node, own.port, &["--mirror", &format!("127.0.0.1:{}={url}", own.port)]).succeeds();
     let name = format!(", as the mirror {url} sends it: it is another one than its index says");
     assert!(outcome.stderr.contains(&name), "{}", outcome.stderr);
+}
+
+/// One that knows no ranges is named, and one that has nothing is passed by.
+#[test]
+fn a_mirror_is_told_from_its_registry() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let bytes = image.layer_bytes();
+    let (own, all) = (serve(image.clone(), Fault::None), serve(image, Fault::All));
+    let lacking = Server::new(|_, out| reply(out, 404, &[], b""));
+    let through = |mirror: &Server| {
+        let url = format!("http://127.0.0.1:{}", mirror.port);
+        let outcome = upgrade(&node, own.port, &["--mirror", &format!("127.0.0.1:{}={url}", own.port)]).succeeds();
+        interrupt(&node);
+        (number(&outcome.json(), "bytes_fetched"), outcome.stderr)
+    };
+    let (_, said) = through(&all);
+    let named = format!("the mirror http://127.0.0.1:{} answers with all of layer", all.port);
+    assert!(said.contains(&named), "{said}");
+    let (fetched, said) = through(&lacking);
+    assert!(fetched < bytes / 4 && !said.contains("all of"), "{fetched} of {bytes}: {said}");
 }
 
 #[test]
