@@ -14,7 +14,7 @@ use super::{
     cosign::referrers_tag,
     layer::{Layer, LayerReader},
     layout::{Place, descriptor_of},
-    resolve::{Resolved, choose, is_attestation, media_type, resolve},
+    resolve::{Resolved, choose, is_attestation, media_type, platform_of, resolve},
     signatures,
     sink::{ImageSink as _, LayoutSink, put_bytes},
     store::parse_document,
@@ -73,19 +73,29 @@ pub fn chunk(
             parse_document(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
         for arch in Arch::ALL {
             let Ok(descriptor) = choose(&index, arch, "") else { continue };
-            let image = resolve(&work.store, arch)?;
+            // An only image without a platform is chosen for each, and may be for one alone.
+            let is_unnamed = platform_of(descriptor).is_none();
+            let image = match resolve(&work.store, arch) {
+                Err(ImageError::WrongPlatform { .. }) if is_unnamed => continue,
+                image => image?,
+            };
             names.push(Sha256::of(&image.manifest.bytes));
-            let new = work.manifest(&image, arch)?;
-            let place = index.manifests().iter().position(|listed| listed.digest() == descriptor.digest());
-            // It was chosen from there.
-            let Some(place) = place else { continue };
-            work.sink.put_blob(&new.0, &|| Ok(Box::new(std::io::Cursor::new(new.1.clone()))), &mut |_| {})?;
-            describe(&mut value["manifests"][place], &new.0);
+            let Some((new, bytes)) = work.manifest(&image, arch)? else { continue };
+            work.sink.put_blob(&new, &|| Ok(Box::new(std::io::Cursor::new(bytes.clone()))), &mut |_| {})?;
+            let all = value["manifests"].as_array_mut().into_iter().flatten();
+            all.filter(|listed| listed["digest"] == json!(descriptor.digest().to_string()))
+                .for_each(|listed| describe(listed, &new));
+            if is_unnamed {
+                break;
+            }
         }
     } else {
-        let (arch, image) = only(&work.store)?;
-        value = serde_json::from_slice(&work.manifest(&image, arch)?.1)
-            .map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
+        for (arch, image) in possible(&work.store)? {
+            let Some((_, bytes)) = work.manifest(&image, arch)? else { continue };
+            value =
+                serde_json::from_slice(&bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
+            break;
+        }
     }
     if work.layers.is_empty() {
         let why = "no layer of it has kernel, initramfs or squashfs of a payload in /usr/install/ARCH";
@@ -126,16 +136,16 @@ fn describe(described: &mut Value, new: &Descriptor) {
     }
 }
 
-/// The image of a manifest without an index.
-fn only(store: &dyn ImageStore) -> Result<(Arch, Resolved), ImageError> {
-    let mut failed = None;
+/// The image of a manifest without an index: more than once, if it names no architecture.
+fn possible(store: &dyn ImageStore) -> Result<Vec<(Arch, Resolved)>, ImageError> {
+    let (mut all, mut failed) = (Vec::new(), None);
     for arch in Arch::ALL {
         match resolve(store, arch) {
-            Ok(image) => return Ok((arch, image)),
+            Ok(image) => all.push((arch, image)),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Err(failed.unwrap_or_else(|| ImageError::invalid(store.name(), "no architecture")))
+    failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)
 }
 
 struct Work<'p> {
@@ -148,8 +158,8 @@ struct Work<'p> {
 }
 
 impl Work<'_> {
-    /// The new manifest of an image.
-    fn manifest(&mut self, image: &Resolved, arch: Arch) -> Result<(Descriptor, Vec<u8>), ImageError> {
+    /// The new manifest of an image. None: it has no files of a payload, and stays as it is.
+    fn manifest(&mut self, image: &Resolved, arch: Arch) -> Result<Option<(Descriptor, Vec<u8>)>, ImageError> {
         let invalid = |e: serde_json::Error| ImageError::invalid("manifest", e.to_string());
         let mut value: Value = serde_json::from_slice(&image.manifest.bytes).map_err(invalid)?;
         let mut indexes = Vec::new();
@@ -158,16 +168,17 @@ impl Work<'_> {
                 indexes.push(index);
             }
         }
+        if indexes.is_empty() {
+            return Ok(None);
+        }
         let bytes = value.to_string().into_bytes();
         let descriptor = descriptor_of(&media_type(&image.manifest), &bytes)?;
-        if !indexes.is_empty() {
-            let artifact = artifact(&descriptor, &indexes)?;
-            let digest = Sha256::of(&bytes);
-            let mut beside = self.store.referrers(digest)?.found;
-            beside.push(descriptor_of(&artifact.media_type, &artifact.bytes)?);
-            self.artifacts.extend([artifact, list_of(&referrers_tag(digest), &beside)?]);
-        }
-        Ok((descriptor, bytes))
+        let artifact = artifact(&descriptor, &indexes)?;
+        let digest = Sha256::of(&bytes);
+        let mut beside = self.store.referrers(digest)?.found;
+        beside.push(descriptor_of(&artifact.media_type, &artifact.bytes)?);
+        self.artifacts.extend([artifact, list_of(&referrers_tag(digest), &beside)?]);
+        Ok(Some((descriptor, bytes)))
     }
 
     /// Makes a layer plain and its index, and says so in its descriptor. None: it has no files of a payload.

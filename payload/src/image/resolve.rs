@@ -206,7 +206,7 @@ fn images(index: &ImageIndex) -> Vec<&Descriptor> {
     all
 }
 
-fn platform_of(descriptor: &Descriptor) -> Option<String> {
+pub fn platform_of(descriptor: &Descriptor) -> Option<String> {
     let named = descriptor.platform().as_ref().filter(|p| !are_unnamed(p.os(), p.architecture()));
     named.map(|p| platform(p.os(), p.architecture()))
 }

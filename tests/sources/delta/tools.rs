@@ -96,6 +96,41 @@ fn what_is_said_of_the_old_bytes_goes_with_them() {
     assert_eq!(chunk(&layout)["old_signatures"], 0, "they are of another image now");
 }
 
+/// As `crane append` and `crane index append` leave it. `inspect` takes such an image, too.
+#[test]
+fn an_image_without_a_platform_is_prepared() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let inspected = |layout: &Layout| {
+        let args = ["inspect", &format!("{}:1", layout.source()), "--output=json", "--progress=none"];
+        Outcome::of(&mut installer(args)).succeeds().json()
+    };
+    for (name, arch, os) in [("listed", "amd64", "linux"), ("nowhere", "", "")] {
+        let mut image = built(node.next.dir(), Pack::Gzip);
+        (image.arch, image.os) = (arch, os);
+        for in_index in [true, false] {
+            let layout = Layout::new(&world.path(&format!("{name}-{in_index}")));
+            let ours = image.write_blobs(&layout);
+            let index = json!({"schemaVersion": 2, "mediaType": images::INDEX, "manifests": [ours]}).to_string();
+            layout.blob(index.as_bytes());
+            layout.tag("1", &if in_index { images::descriptor(images::INDEX, index.as_bytes()) } else { ours });
+            let report = chunk(&layout);
+            let (said, seen) = (&report["layers"][0]["chunks"], inspected(&layout));
+            assert!(said.is_u64() && *said == seen["chunks"][0]["chunks"], "{name}, {in_index}: {report} {seen}");
+        }
+    }
+    // For two variants the same, and beside it one that is no system, which stays as it is.
+    let layout = Layout::new(&world.path("variants"));
+    let ours = built(node.next.dir(), Pack::Gzip).write_blobs(&layout);
+    let mut other = images::Image::new(vec![images::Layer::new(images::dirs().end(), Pack::Gzip)]);
+    other.arch = "arm64";
+    let other = other.write_blobs(&layout);
+    layout.tag("1", &layout.nested(&[(&ours, "amd64"), (&ours, "amd64"), (&other, "arm64")]));
+    chunk(&layout);
+    let listed: Vec<_> = (0..3).map(|n| Image::of(&layout).manifest["manifests"][n]["digest"].clone()).collect();
+    assert!(listed[0] == listed[1] && listed[0] != ours["digest"] && listed[2] == other["digest"], "{listed:?}");
+}
+
 /// A signature of before is not one of the new image; signed anew, the policy is met and the index is covered.
 #[test]
 fn signatures_are_made_afterwards() {
