@@ -51,7 +51,11 @@ pub fn push(
     }
     let manifests: Vec<_> = image.manifests.iter().chain([&image.root]).cloned().collect();
     sink.put_manifests(&[], &manifests)?;
-    put_chunks(image, there, sink, &mut pushed)?;
+    match put_chunks(image, there, sink, &mut pushed) {
+        // Not every registry takes artifacts. It is for saving traffic, and without it the image is whole.
+        Err(error @ ImageError::Fetch { .. }) => pushed.left.push(format!("index of chunks: {error}")),
+        put => put?,
+    }
     let names = image.names();
     let AllBeside { found, faults, unknown } = signatures::beside(&*image.store, &names, Arch::NATIVE);
     pushed.left.extend(faults);

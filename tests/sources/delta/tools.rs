@@ -1,11 +1,14 @@
 //! `chunk` itself, and the tools that carry what it makes: skopeo with Debian's registry, and our own verbs.
 
-use std::fs;
+use std::{fs, sync::Mutex};
 
 use serde_json::{Value, json};
 use slipway_test_support::{
     images::{self, Layout, Pack, built},
-    registry::{Debian, run},
+    registry::{
+        Debian, run,
+        server::{Server, reply},
+    },
     signing::{Kind, Signer},
     world::{Outcome, World, installer},
 };
@@ -129,6 +132,39 @@ fn an_image_without_a_platform_is_prepared() {
     chunk(&layout);
     let listed: Vec<_> = (0..3).map(|n| Image::of(&layout).manifest["manifests"][n]["digest"].clone()).collect();
     assert!(listed[0] == listed[1] && listed[0] != ours["digest"] && listed[2] == other["digest"], "{listed:?}");
+}
+
+/// GitLab, for one, knows the media types that it takes. Without the index the image is whole.
+#[test]
+fn a_registry_without_artifacts_gets_the_image() {
+    let world = World::new();
+    let (_node, layout) = prepared(&world);
+    chunk(&layout);
+    let tagged = Mutex::new(String::new());
+    let server = Server::new(move |request, out| match (request.method.as_str(), request.target.as_str()) {
+        ("POST", _) => reply(out, 202, &[("Location", "/upload")], b""),
+        ("PUT", _) if request.body.contains("\"artifactType\"") => {
+            reply(out, 400, &[], br#"{"errors": [{"code": "MANIFEST_INVALID"}]}"#)
+        }
+        ("PUT", "/v2/os/manifests/1") => {
+            *tagged.lock().unwrap() = images::digest(request.body.as_bytes());
+            reply(out, 201, &[], b"")
+        }
+        ("PUT", _) => reply(out, 201, &[], b""),
+        ("HEAD", "/v2/os/manifests/1") => {
+            reply(out, 200, &[("Docker-Content-Digest", tagged.lock().unwrap().as_str())], b"")
+        }
+        ("HEAD", target) => match target.strip_prefix("/v2/os/manifests/") {
+            Some(digest) => reply(out, 200, &[("Docker-Content-Digest", digest)], b""),
+            None => reply(out, 404, &[], b""),
+        },
+        _ => reply(out, 404, &[], b""),
+    });
+    let to = format!("docker://127.0.0.1:{}/os:1", server.port);
+    let args = ["push", &format!("{}:1", layout.source()), &to, "--plain-http", "--progress=none", "--output=json"];
+    let pushed = Outcome::of(&mut installer(args)).succeeds();
+    assert!(pushed.stderr.contains("note: not copied: index of chunks: "), "{}", pushed.stderr);
+    assert_eq!(pushed.json()["left_behind"].as_array().unwrap().len(), 1);
 }
 
 /// A signature of before is not one of the new image; signed anew, the policy is met and the index is covered.

@@ -27,6 +27,7 @@ pub struct Request {
     pub target: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
+    /// As text: bytes that are none are lost.
     pub body: String,
 }
 
@@ -56,7 +57,9 @@ impl Request {
         }
         let mut request = Request { method, target, headers, body: String::new() };
         let length = request.header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
-        lines.take(length).read_to_string(&mut request.body).ok()?;
+        let mut body = Vec::new();
+        lines.take(length).read_to_end(&mut body).ok()?;
+        request.body = String::from_utf8_lossy(&body).into_owned();
         Some(request)
     }
 }
