@@ -149,7 +149,9 @@ impl FromStr for ImageRef {
     type Err = ImageRefError;
 
     fn from_str(text: &str) -> Result<Self, ImageRefError> {
-        if text.split_once('/').is_some_and(|(host, _)| host.contains('@')) {
+        // The one `@` of a name is that of its digest, behind the host.
+        let is_in_host = || text.split_once('/').is_some_and(|(host, _)| host.contains('@'));
+        if text.matches('@').count() > 1 || is_in_host() {
             return Err(ImageRefError::Login);
         }
         let (rest, digest) = match text.split_once('@') {
@@ -276,7 +278,10 @@ mod tests {
         for tag in ["r.io/a:", "r.io/a:.x", "r.io/a:x y"] {
             assert!(matches!(error(tag), ImageRefError::Tag(_)), "{tag}");
         }
-        for login in ["me:secret@r.io/a", "me@r.io:5000/a:1"] {
+        let with_digest = format!("me:12/secret@r.io/a@sha256:{}", "ab".repeat(32));
+        for login in
+            ["me:secret@r.io/a", "me@r.io:5000/a:1", "me:12/se@cret@r.io/a", "me/s@e/cret@r.io/a:1", &with_digest]
+        {
             assert_eq!(error(login), ImageRefError::Login, "{login}");
         }
         for digest in ["r.io/a@", "r.io/a@sha512:00", "r.io/a@sha256:0"] {
