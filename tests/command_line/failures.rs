@@ -109,8 +109,10 @@ fn a_change_that_is_refused() {
     node.upgrade().succeeds();
     node.grub_tries();
     let trial = fails(&mut run(&node.cmdline('B', true), &["upgrade", &source]), INSTALL, "trial-unconfirmed");
-    let confirm =
-        format!("run `installer confirm --disk {}` first, or reboot into the other slot", node.disk.display());
+    let confirm = format!(
+        "run `installer confirm --disk {0}` first, or go back with `installer rollback --disk {0}`",
+        node.disk.display()
+    );
     assert_eq!(trial["remedy"], confirm);
 }
 

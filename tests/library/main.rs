@@ -7,6 +7,7 @@
 mod advised_commands;
 mod auto_upgrade;
 mod command_definition;
+mod damaged_slots;
 mod diagram;
 mod epoch;
 mod failure_report;

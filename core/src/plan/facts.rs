@@ -426,9 +426,20 @@ impl SystemFacts {
     /// What is lost and keeps no plan from its goal, each with its remedy: the next reboot may not come up. `steps` are those of
     /// the change, which may be the remedy. A repair tells itself what it mends.
     pub(super) fn losses(&self, goal: Goal, steps: &[Step]) -> Vec<String> {
-        if goal == Goal::Repair {
-            return vec![];
-        }
+        let mut losses = if goal == Goal::Repair { vec![] } else { self.losses_of_copies(steps) };
+        let remedy = |fault: &VolumeFault| fault.format.remedy(str::to_owned);
+        losses.extend(self.losses_of_names(steps));
+        losses.extend(self.data_faults.iter().map(|(part, fault)| match &self.covered {
+            Some(covered) if covered.by.on == *part => {
+                format!("{}: `installer status` says what brings that back", fault.what)
+            }
+            _ => format!("{}: {}, and `installer status` says what else does", fault.what, remedy(fault)),
+        }));
+        losses
+    }
+
+    /// What the disk has a second time.
+    fn losses_of_copies(&self, steps: &[Step]) -> Vec<String> {
         let mut losses = self.losses_of_the_table();
         if self.env.is_some() {
             for (n, path) in PATHS.iter().enumerate().filter(|(n, _)| self.env_copies[*n].is_none()) {
@@ -446,16 +457,6 @@ impl SystemFacts {
             losses.push(format!("{}: {}", Loss::Meta(n), remedy(steps.iter().any(is_it))));
         }
         losses.extend(self.losses_of_the_esp());
-        losses.extend(self.losses_of_names(steps));
-        losses.extend(self.data_faults.iter().map(|(part, fault)| match &self.covered {
-            Some(covered) if covered.by.on == *part => {
-                format!("{}: `installer status` says what brings that back", fault.what)
-            }
-            _ => {
-                let remedy = fault.format.remedy(str::to_owned);
-                format!("{}: {remedy}, and `installer status` says what else does", fault.what)
-            }
-        }));
         losses
     }
 

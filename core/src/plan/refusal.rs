@@ -380,9 +380,9 @@ impl Refusal {
                 "run this inside the system that was booted from this disk, or give --offline if nothing runs from this disk"
             }
             Refusal::NotOffline(_) => "leave it out",
-            Refusal::Unconfirmed(_) => "run `installer confirm` first, or reboot into the other slot",
+            Refusal::Unconfirmed(_) => "run `installer confirm` first, or go back with `installer rollback`",
             Refusal::NotDefault { .. } => "reboot first",
-            Refusal::NotGood { .. } => "reinstall",
+            Refusal::NotGood { .. } => "`installer status` says what helps",
             Refusal::NoBootEnv => "`installer repair` puts them onto the ESP again, and keeps the slots and all data",
             Refusal::OnlyWayBack { boots_next: true, .. } => "reboot first: the next boot tries it",
             Refusal::OnlyWayBack { .. } => "boot it first (with `installer rollback`, unless it boots next anyway)",
@@ -412,7 +412,9 @@ impl Refusal {
             Refusal::MetaDamaged => "`installer meta set` starts afresh",
             Refusal::NotStaged { .. } => "run `installer stage` or `installer upgrade` first",
             Refusal::NotWhole { .. } => "`installer verify` lists all damage, and names the command that mends it",
-            Refusal::NothingToRepair => "inside a trial `installer confirm` still works; otherwise reinstall",
+            Refusal::NothingToRepair => {
+                "inside a trial `installer confirm` still works; otherwise `installer status` says what does"
+            }
             Refusal::NotTrial(_) => "`installer status` says what runs and what is on trial",
             Refusal::SnapshotInTheClear(_) => {
                 "write `plain = true` into /etc/slipway/state.toml if others may read what it declares, or take it out there"

@@ -331,12 +331,6 @@ fn unproven(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
     Slot::BOTH.into_iter().filter(is_unknown).map(note).collect()
 }
 
-/// Faults of the slots that are called good.
-fn damage(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
-    let good = Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good);
-    good.filter_map(|slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].damage()?))).collect()
-}
-
 /// The remedy where the list of the boot chain is missing, and the disk has other loaders than this installer.
 fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
     let update = system.command("bootloader update", &base.disk);
@@ -347,27 +341,19 @@ fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
     )
 }
 
-/// Tells of damaged slots that are called good, and of what replaces them. Where none boots, that is left to do.
+/// Tells of damaged slots. What replaces them depends on what runs and what boots. Where nothing boots, that is left to do.
 fn damaged_slots(draft: &mut Draft, env: &BootEnv) -> Option<String> {
-    let (base, system) = (draft.base, draft.system);
-    let damage = damage(system, env);
-    let whole = |slot: Slot| system.slots[slot].damage().is_none();
-    let trial = env.once.filter(|trial| whole(*trial));
-    let boots = |slot: Slot| whole(slot) && (env.states[slot] == SlotState::Good || trial == Some(slot));
-    if !damage.is_empty() && !Slot::BOTH.into_iter().any(boots) {
-        return Some(stuck(base, system, env.default, &damage));
+    const REMEDY: &str = "`installer verify` names the command that mends it";
+    let system = draft.system;
+    let used = || Slot::BOTH.into_iter().filter(|slot| env.states[*slot] != SlotState::Empty);
+    let told = |slot: Slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].problem()?));
+    let damaged: Vec<String> = used().filter_map(told).collect();
+    let boots = |slot: Slot| env.states[slot] == SlotState::Good || env.once == Some(slot);
+    if !damaged.is_empty() && !used().any(|slot| boots(slot) && system.slots[slot].damage().is_none()) {
+        return Some(format!("{}, and no slot boots that is whole: {REMEDY}", damaged.join(", ")));
     }
-    // Until then nothing else is written: the trial is the only system that boots.
-    let first = trial.map(|trial| format!("the next boot tries slot {trial}; once that is confirmed, "));
-    let way = format!("{}an upgrade from the other slot replaces it", first.unwrap_or_default());
-    draft.warnings.extend(damage.iter().map(|what| format!("{what}: {way}")));
+    draft.warnings.extend(damaged.iter().map(|what| format!("{what}: {REMEDY}")));
     None
-}
-
-/// The remedy where no slot is whole.
-fn stuck(base: &RequestBase, system: &SystemFacts, default: Slot, damage: &[String]) -> String {
-    let (upgrade, damage) = (system.command("upgrade", &base.disk), damage.join(", "));
-    format!("{damage}, and no slot is whole: `{upgrade}` writes slot {}, and keeps the data", !default)
 }
 
 /// The default of a boot state that is made again where no slot is whole, and nothing runs from the disk: then an
@@ -380,8 +366,7 @@ fn damaged_default(system: &SystemFacts) -> Option<Slot> {
 
 /// Parts without a place of their own to be written to: the data there now belongs to other files.
 fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
-    const REMEDY: &str =
-        "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";
+    const REMEDY: &str = "check the file system with `fsck.vfat`, and `installer status` then says what is left to do";
     let (mut left, is_new_esp) = (Vec::new(), matches!(esp, Esp::Made(_)));
     if system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_none()) && !is_new_esp {
         left.push(format!("{}: {REMEDY}", Loss::Fats));

@@ -189,6 +189,10 @@ impl Deciding<'_> {
     fn trial_runs(&self) -> Option<NextStep> {
         let Running::This { slot, trial: true } = self.facts.running else { return None };
         let env = self.facts.env.as_ref().filter(|env| env.once.is_none() && env.states[slot] == SlotState::Tried)?;
+        // Its guard may reset the machine at any time.
+        if self.beside.chain_damaged {
+            return None;
+        }
         let name = self.name(slot);
         let otherwise =
             self.no_way_back().unwrap_or_else(|| format!("Otherwise {} boots next", self.name(env.default)));
@@ -207,8 +211,8 @@ impl Deciding<'_> {
         self.beside.chain_damaged.then_some(())?;
         // One sector, and what the loaders start is whole.
         let default = self.default_left().filter(|_| self.runs_from == RunsFrom::Offline);
-        let why =
-            "before any reboot: writes the damaged boot loaders anew. If that is refused, reinstall from a live medium";
+        let why = "before any reboot: writes the damaged boot loaders anew. If that is refused, a live medium that has boot \
+                   loaders does it, with --offline; all data stays";
         default.or_else(|| self.esp_contradicts()).or_else(|| Some(self.renewal(why)))
     }
 
@@ -218,7 +222,7 @@ impl Deciding<'_> {
         }
         let back = self.verb(self.rollback(), "rollback", "nothing would boot: makes a slot that is whole the default");
         let write = || self.upgrade("nothing would boot: writes the other slot before a reboot");
-        back.or_else(write).or_else(|| Some(self.reinstall("nothing on this disk boots")))
+        back.or_else(write).or_else(|| self.no_command("nothing on this disk boots"))
     }
 
     fn trial_pending(&self) -> Option<NextStep> {
@@ -270,7 +274,9 @@ impl Deciding<'_> {
         let other = self.other().filter(|other| self.facts.slots[*other].problem().is_some())?;
         // An upgrade to what the other slot holds writes nothing.
         let version = self.facts.slots[!other].version();
-        let why = format!("slot {other} is damaged: writes it again, with any payload but {version}");
+        let failed = self.facts.env.as_ref().is_some_and(|env| env.came_back(other));
+        let again = if failed { "; with what failed its trial there, give --retry-bad" } else { "" };
+        let why = format!("slot {other} is damaged: writes it again, with any payload but {version}{again}");
         self.upgrade(&why).or_else(|| self.inside(&format!("slot {other} is damaged")))
     }
 
@@ -426,10 +432,12 @@ impl Deciding<'_> {
         Some(format!("There is no way back: {} is damaged", self.name(default)))
     }
 
-    /// All that is left. Inside the system the disk is in use.
+    /// All that is left. While the disk is at rest, more may help that keeps the data.
     fn reinstall(&self, why: &str) -> NextStep {
         match self.facts.running.slot() {
-            Some(_) => words(format!("{why}: reinstall from a live medium, which erases all data")),
+            Some(_) => words(format!(
+                "{why}: start a live medium; `installer status --disk PATH` names there what helps, and whether the data stays"
+            )),
             None => NextStep {
                 command: Some(format!("{} --force", self.facts.command("install", self.beside.disk))),
                 why: format!("{why}. This command erases all data"),
