@@ -28,7 +28,8 @@ pub fn is_mended(image: &Path, problem: &str) {
         assert!(text.contains(problem), "{problem}: {text}");
         assert!(text.contains(&format!("installer repair --disk {}", image.display())), "{problem}: {text}");
     }
-    on_disk(image, &["repair"]).succeeds();
+    let said = on_disk(image, &["repair"]).succeeds().stdout;
+    assert!(!said.contains("nothing to do"), "{problem}: {said}");
     on_disk(image, &["verify"]).succeeds();
     assert_eq!(json_of(image, &["status"])["problems"], json!([]), "{problem}");
 }

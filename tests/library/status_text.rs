@@ -113,6 +113,13 @@ fn not_well() -> Vec<(&'static str, Seen, SystemFacts)> {
     ]
 }
 
+#[test]
+fn a_damaged_trial_is_not_announced() {
+    let said = |facts| status::report(seen(), facts).last_trial.unwrap();
+    assert_eq!(said(pending()), "slot B, 1.1.0, is to be tried at the next boot");
+    assert_eq!(said(damaged(pending(), Slot::B)), "slot B, 1.1.0, is damaged, so the next boot does not try it");
+}
+
 /// The states that people meet, each with what is seen beside the facts.
 fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
     let lost = ["boot.env", "boot2.env"]

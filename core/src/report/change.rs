@@ -38,7 +38,8 @@ pub struct ChangeReport {
 impl fmt::Display for ChangeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let result = &self.plan.result;
-        if self.plan.steps.is_empty() {
+        // After the first half of a repair there may be no second one.
+        if self.plan.steps.is_empty() && !self.changed {
             return write!(f, "nothing to do: {result}");
         }
         if self.dry_run {
