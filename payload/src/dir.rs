@@ -66,6 +66,16 @@ impl DirSource {
         open_regular(&self.dir.join(name))
     }
 
+    fn check_directory(&self) -> Result<(), PayloadError> {
+        let path = || self.dir.clone();
+        match fs::metadata(&self.dir) {
+            Ok(meta) if meta.is_dir() => Ok(()),
+            Ok(_) => Err(PayloadError::NotADirectory { path: path() }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(PayloadError::NoDirectory { path: path() }),
+            Err(source) => Err(PayloadError::Io { path: path(), source }),
+        }
+    }
+
     /// Inspect the payload. If `inspection` allows it, trust the facts that `installer checksum` recorded, as long as
     /// they fit the files. Otherwise hash every file and compare with SHA256SUMS. `progress` gets the number of bytes
     /// read.
@@ -75,13 +85,7 @@ impl DirSource {
         inspection: Inspection,
         mut progress: impl FnMut(u64),
     ) -> Result<PayloadFacts, PayloadError> {
-        let path = || self.dir.clone();
-        match fs::metadata(&self.dir) {
-            Ok(meta) if meta.is_dir() => {}
-            Ok(_) => return Err(PayloadError::NotADirectory { path: path() }),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(PayloadError::NoDirectory { path: path() }),
-            Err(source) => return Err(PayloadError::Io { path: path(), source }),
-        }
+        self.check_directory()?;
         let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
         if policy != ChecksumPolicy::Ignored {
             self.read_all(&mut found, [&SHA256SUMS.to_owned()], &mut |_| ())?;
@@ -129,6 +133,8 @@ impl DirSource {
 
     /// SHA256SUMS, and the signatures over it. [`Self::facts`] uses the bytes that this reads.
     pub fn evidence(&mut self) -> Result<Evidence, PayloadError> {
+        // Of a name with a mistake in it nobody is to look for the signature.
+        self.check_directory()?;
         let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
         for name in [SHA256SUMS, SHA256SUMS_SIG] {
             self.read_all(&mut found, [&name.to_owned()], &mut |_| ())?;

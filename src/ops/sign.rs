@@ -50,7 +50,7 @@ pub enum SignError {
 }
 
 const COPY: &str = "copy the image into a layout with `installer pull`, and sign it there";
-const LIST: &str = "run `installer checksum` first";
+const LIST: &str = "run `installer checksum DIR` first";
 
 impl SignError {
     /// The remedy, as the message ends with it.

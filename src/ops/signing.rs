@@ -66,14 +66,16 @@ pub fn keys(request: &SigningRequest, observer: &mut dyn Observer) -> Result<Vec
 
 fn of_file(path: &Path, observer: &mut dyn Observer) -> Result<SigningKey, Failure> {
     let pem = trust::read(path).map_err(SigningSetupError::File).or_fail(FailureKind::Input)?;
+    let key = SigningKey::parse(&pem, &path.display().to_string());
+    let key =
+        key.map_err(|source| SigningSetupError::Key { path: path.to_owned(), source }).or_fail(FailureKind::Input)?;
     let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
     if mode & NOT_THE_OWNER != 0 {
         let name = path.display();
         observer
             .note(&format!("{name}: a private key that others may use (mode {:03o}): chmod 600 {name}", mode & 0o777));
     }
-    let key = SigningKey::parse(&pem, &path.display().to_string());
-    key.map_err(|source| SigningSetupError::Key { path: path.to_owned(), source }).or_fail(FailureKind::Input)
+    Ok(key)
 }
 
 fn public(path: &Path) -> Result<PublicKey, Failure> {

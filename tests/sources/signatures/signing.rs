@@ -125,7 +125,7 @@ fn only_what_is_whole_is_signed() {
         sign(&source, &[&key(&signer)]).exits(INPUT).says(says);
         assert!(!world.payload.path("SHA256SUMS.sig").exists());
     };
-    refused("payload-without-checksums", &["it has no SHA256SUMS: run `installer checksum` first"]);
+    refused("payload-without-checksums", &["it has no SHA256SUMS: run `installer checksum DIR` first"]);
     list(&world.payload);
     let mut rootfs = world.payload.read("rootfs.squashfs");
     rootfs[60_000] ^= 1;
@@ -194,8 +194,13 @@ fn keys_that_cannot_sign_are_named_and_not_shown() {
         (&signer.public(), "it holds no private key"),
         (&at("nosuch.key"), "No such file"),
     ] {
-        sign(&source, &[&format!("--key={file}")]).exits(INPUT).says(&[file, says]);
+        let said = sign(&source, &[&format!("--key={file}")]).exits(INPUT).says(&[file, says]);
+        assert!(!said.stderr.contains("others may use"), "{}", said.stderr);
     }
+    // A name with a mistake in it is the user's, and not a payload that nobody has signed.
+    let (nosuch, nowhere) = (format!("dir:{}", at("nosuch")), "there is no such directory");
+    sign(&nosuch, &[&key(&signer)]).exits(INPUT).says(&[nowhere]);
+    inspect(&nosuch, &[&signer.trusted()]).exits(INPUT).says(&[nowhere]);
     assert_eq!(failure(sign(&source, &[&format!("--key={curve}")])), "signing-key");
     // One that others may read is used, and said to be so.
     fs::set_permissions(signer.private(), fs::Permissions::from_mode(0o644)).unwrap();
