@@ -135,9 +135,10 @@ impl Pool<'_> {
         if report.runs == payload {
             return None;
         }
-        let highest = self.ledger.highest();
-        let ahead =
-            || (report.token > highest).then(|| Blocked::TokenAhead { token: report.token, highest }.to_string());
+        // The highest token rises with each grant of any node, and each node that waits says this.
+        let token = report.token;
+        let ahead = || Blocked::TokenAhead { token, highest: token - 1 }.to_string();
+        let ahead = || (token > self.ledger.highest()).then(ahead);
         report.failed.map(|failure| failure.why).or_else(|| self.spent(payload, &node.uid)).or_else(ahead)
     }
 

@@ -233,6 +233,25 @@ fn one_node_changes_few_statuses() {
     }
 }
 
+/// After a ledger was restored from an older copy there may be many of them.
+#[test]
+fn a_grant_changes_no_status_of_those_whose_token_is_ahead() {
+    let mut scene = staged(20);
+    (0..8).for_each(|n| scene.says(n).token = 1000 + n as u64);
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let of = |scene: &Scene, round: &Round| (0..8).map(|n| told(scene, round, n)).collect::<Vec<_>>();
+    let before = of(&scene, &round);
+    assert!(before.iter().all(|of| of.reason == "TokenAhead"), "{before:?}");
+    let (n, token) = (holder(&round), round.ledger.grants[0].token);
+    scene.says(n).token = token;
+    arrive(&mut scene, n);
+    let round = scene.round();
+    assert_eq!(round.ledger.epoch, 2, "another one goes");
+    keep(&mut scene, &round);
+    assert_eq!(of(&scene, &scene.round()), before);
+}
+
 /// It may start again and again, and be well for some minutes each time.
 #[test]
 fn a_canary_that_does_not_stay_well_is_named_and_at_last_the_rollout_is_paused() {
