@@ -111,7 +111,7 @@ pub fn round(observation: Observation<'_>, members: &Members<'_>, now: Timestamp
     let unclear = desired.iter().filter(|(_, desired)| desired.is_err()).map(|(name, _)| name.as_str());
     let unclear: BTreeSet<&str> = unclear.chain(observation.refused.rollouts.keys().map(String::as_str)).collect();
     let mut freed = Vec::new();
-    let mut ledger = freed_ledger(observation, nodes, (&targets.collect(), &unclear), &mut freed);
+    let mut ledger = freed_ledger(observation, &found, nodes, (&targets.collect(), &unclear), &mut freed);
     ledger.correct_times(now);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let sharing = sharing(&desired, observation, members, (&ledger, &succeeded, &freed), now);
@@ -236,32 +236,36 @@ fn tokens(nodes: &[ObservedNode]) -> Vec<u64> {
     nodes.iter().filter(|of| !of.node.pool.is_empty()).map(token).collect()
 }
 
-/// The ledger as it was read; rebuilt, if most nodes of pools know of tokens that it has lost.
+/// The ledger as it was read; rebuilt, if most nodes of pools know of tokens that it has lost. A node that has become one of the
+/// control plane since its grant was given counts as one.
 fn observed(observation: Observation<'_>, nodes: &[ObservedNode]) -> Ledger {
     let mut ledger = observation.ledger.status.clone().unwrap_or_default();
     ledger.rebuild(tokens(nodes));
+    let control_plane = nodes.iter().filter(|of| of.node.role == Role::ControlPlane);
+    let control_plane: BTreeSet<&str> = control_plane.map(|of| of.node.uid.as_str()).collect();
+    for grant in ledger.grants.iter_mut().filter(|grant| control_plane.contains(grant.node.uid.as_str())) {
+        grant.node.role = Role::ControlPlane;
+    }
     ledger
 }
 
-/// The ledger without free grants of any pool; rebuilt, if most nodes of pools know of tokens that it has
-/// lost. What stays of a pool that is unclear stays as it is.
+/// The ledger without free grants of any pool. What stays of a pool that is unclear stays as it is.
 fn freed_ledger(
     observation: Observation<'_>,
+    read: &Ledger,
     mut nodes: Vec<ObservedNode>,
     (targets, unclear): (&BTreeMap<String, Sha256>, &BTreeSet<&str>),
     freed: &mut Vec<Action>,
 ) -> Ledger {
-    let read = observation.ledger.status.clone().unwrap_or_default();
-    let mut evidence = evidence(observation, &read);
+    let mut evidence = evidence(observation, read);
     let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
     let succeeded =
-        replace::succeeded(&read, &nodes, &observation.replacement_facts.machines().unwrap_or_default(), targets);
+        replace::succeeded(read, &nodes, &observation.replacement_facts.machines().unwrap_or_default(), targets);
     evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
-    let tokens = tokens(&nodes);
     nodes.retain(|observed| {
         pool(&observed.node.uid).is_none_or(|pool| !observation.refused.rollouts.contains_key(pool))
     });
-    let mut ledger = release_grants(&read, &nodes, &evidence, freed);
+    let mut ledger = release_grants(read, &nodes, &evidence, freed);
     let claim = ledger.kubernetes.as_ref().map(|claim| claim.token);
     let named = |token: &u64| observation.ledger.spec.release.iter().any(|release| release.token == *token);
     if let Some(token) = claim.filter(named) {
@@ -270,7 +274,6 @@ fn freed_ledger(
     if let Ok(machines) = observation.replacement_facts.machines() {
         replace::forget(&mut ledger, &machines);
     }
-    ledger.rebuild(tokens);
     ledger
 }
 

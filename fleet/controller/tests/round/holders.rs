@@ -116,3 +116,23 @@ fn with_one_place_the_pool_stands_still_and_names_the_command() {
         assert_eq!(held(&scene.round()).len(), 1, "{}", lie.0);
     }
 }
+
+/// A worker may be made a node of the control plane at any time. Its grant was given to a worker.
+#[test]
+fn who_becomes_one_of_the_control_plane_with_its_grant_counts_as_one() {
+    let mut scene = staged(3);
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let holder = *held(&round).first().unwrap();
+    scene.policy("two", json!({ "maxUnavailable": 2 }));
+    scene.pool("p", json!({ "policies": ["two"] }));
+    (0..3).for_each(|n| scene.label(n, "node-role.kubernetes.io/control-plane", ""));
+    let round = scene.round();
+    assert_eq!(held(&round), [holder].into(), "one of them at a time");
+    let mut waits = (0..3).filter(|n| *n != holder).map(|n| told(&scene, &round, n).reason);
+    assert!(waits.all(|reason| reason == "ControlPlane"));
+    // Its Node goes, and its member of etcd may be there.
+    keep(&mut scene, &round);
+    scene.objects.nodes.remove(holder);
+    assert_eq!(held(&scene.round()), [holder].into());
+}
