@@ -303,7 +303,7 @@ fn places_are_written_as_ranges_and_read_back() {
     }
     // As a person may write it.
     assert_eq!("5,3-4,4".parse::<Places>().unwrap().to_string(), "3-5");
-    for wrong in ["a", "1-", "-1", "1-2-3", "100000", "99999999999"] {
+    for wrong in ["a", "1-", "-1", "1-2-3", "100000", "99999999999", "0-99999,5"] {
         assert!(wrong.parse::<Places>().is_err(), "{wrong}");
     }
     // A plan of the largest size, every second node of it: as the schema allows.
