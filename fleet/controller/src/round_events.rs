@@ -8,7 +8,7 @@ use slipway_fleet_objects::{
 };
 use slipway_node_api::text::clean_and_cut;
 use slipway_rollout::{
-    blocked::Blocked,
+    blocked::{Blocked, mend},
     decide::{Action, BlockedNode},
     ledger::{Ledger, Proof},
 };
@@ -20,8 +20,6 @@ use crate::{
 
 /// The most bytes of why a rollout has stopped: what to do about it comes after that.
 const WHY: usize = 700;
-/// The kind, as kubectl takes it: other projects have one of the same name.
-const ROLLOUT: &str = "rollout.fleet.slipway.dev";
 
 /// The events of this round, for people.
 pub fn events(round: &Round, before: &Ledger, now: Timestamp) -> Vec<EventRecord> {
@@ -118,9 +116,7 @@ fn of_rollout(pool_round: &PoolRound, now: Timestamp) -> Vec<EventRecord> {
     told
 }
 
-/// No person has paused it, and none can resume it.
 fn stops(rollout: &Rollout, why: &str) -> String {
     let name = rollout.metadata.name.as_deref().unwrap_or_default();
-    let why = clean_and_cut(why, WHY);
-    format!("it stops by itself: {why}; mend that, and to have it tried again: kubectl delete {ROLLOUT}/{name}")
+    format!("it stops by itself: {}; {}", clean_and_cut(why, WHY), mend(name))
 }

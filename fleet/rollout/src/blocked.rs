@@ -188,6 +188,16 @@ pub fn unblock(node: &str) -> String {
     format!("slipwayctl fleet unblock {node} --reason WHY")
 }
 
+/// How a rollout of this name that goes no further is tried again. Other projects have a kind of the same name.
+pub fn try_again(rollout: &str) -> String {
+    format!("to have it tried again: kubectl delete rollout.fleet.slipway.dev/{rollout}")
+}
+
+/// The same of one that the controllers have paused themselves: no person has paused it, and none can resume it.
+pub fn mend(rollout: &str) -> String {
+    format!("mend that, and {}", try_again(rollout))
+}
+
 fn again(from: &Timestamp) -> String {
     if *from == Timestamp::MAX {
         return "not repeated, because no time within 400 days is allowed".to_owned();
