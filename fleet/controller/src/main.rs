@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
-use kube::{Client, Config};
+use kube::{Client, Config, config::InferConfigError};
 use slipway_fleet::{
     channels::Channels,
     cluster::Cluster,
@@ -104,7 +104,11 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let mut config = Config::infer().await.map_err(|e| anyhow!("no way to the API server; set $KUBECONFIG: {e}"))?;
+    let no_way = |e: InferConfigError| match (e.to_string(), api_server::fault(&e.to_string())) {
+        (kube, why) if kube == why => anyhow!("no way to the API server; set $KUBECONFIG: {kube}"),
+        (_, why) => anyhow!("no way to the API server: {why}"),
+    };
+    let mut config = Config::infer().await.map_err(no_way)?;
     // A round is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
     api_server::directly(&mut config.proxy_url)

@@ -9,6 +9,19 @@ pub fn directly<P: FromStr + PartialEq>(proxy: &mut Option<P>) -> Result<(), &'s
     without(proxy, &|name| env::var(name).ok())
 }
 
+/// Why there is no way, in words that name the variable: kube does not say where it has a proxy from. The address may have a
+/// password, and is not shown.
+pub fn fault(of_kube: &str) -> String {
+    match of_kube.split_once("failed to parse proxy url: ") {
+        None => of_kube.to_owned(),
+        Some((_, why)) => {
+            let why = why.trim_end_matches(')');
+            let how = "write it as http://HOST:PORT, or unset it: the API server is asked directly";
+            format!("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address: {why}: {how}")
+        }
+    }
+}
+
 fn without<P: FromStr + PartialEq>(
     proxy: &mut Option<P>,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -39,6 +52,17 @@ mod tests {
             let text = text.split('#').next().unwrap_or_default().trim_end_matches('/');
             if text.is_empty() { Err("empty".to_owned()) } else { Ok(Self(text.to_ascii_lowercase())) }
         }
+    }
+
+    #[test]
+    fn a_proxy_that_is_no_address_is_named_by_its_variable() {
+        let told = "$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address: invalid uri character: ";
+        for kube in ["", "failed to infer config: in-cluster: (no variable), kubeconfig: ("] {
+            let end = if kube.is_empty() { "" } else { ")" };
+            let why = fault(&format!("{kube}failed to parse proxy url: invalid uri character{end}"));
+            assert!(why.starts_with(told) && !why.contains(')'), "{why}");
+        }
+        assert_eq!(fault("no such file"), "no such file");
     }
 
     #[test]
