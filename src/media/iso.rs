@@ -203,7 +203,8 @@ impl Iso<'_> {
             ["--no_rc", "-o", "-", "-quiet", "-r", "-graft-points", "-V"].map(str::to_owned).to_vec();
         args.push(self.medium.volume_id());
         args.push(format!("--modification-date={date}00"));
-        args.extend(["--set_all_file_dates".to_owned(), format!("={}", self.time)]);
+        // xorriso takes 0 for the time of day.
+        args.extend(["--set_all_file_dates".to_owned(), format!("={}", self.time.max(1))]);
         args.extend(["--gpt_disk_guid".to_owned(), disk_guid(self.medium.id).to_string()]);
         if self.assets.bios.is_some() {
             args.extend(["-b".to_owned(), format!("{DIR}/{ELTORITO}")]);

@@ -66,4 +66,9 @@ fn source_date_epoch_is_the_time() {
     assert_eq!(listed.matches("Sep 13  2020").count(), listed.lines().count(), "{listed}");
     let volume = tool!("xorriso", "-no_rc", "-indev", &out, "-pvd_info");
     assert!(volume.contains("Creation Time: 2020091312264000"), "{volume}");
+    // xorriso itself takes 0 for the time of day.
+    Outcome::of(command(&world, "iso", &out, &["--force"]).env("SOURCE_DATE_EPOCH", "0")).succeeds();
+    let listed = tool!("xorriso", "-no_rc", "-indev", &out, "-find", "/boot", "-exec", "lsdl", "--");
+    let then = [" 1969 ", " 1970 "].map(|year| listed.matches(year).count());
+    assert_eq!(then.iter().sum::<usize>(), listed.lines().count(), "{listed}");
 }
