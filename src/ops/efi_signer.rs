@@ -16,7 +16,10 @@ use slipway_core::{
     report::{FailureKind, Observer},
 };
 
-use super::signing::{self, SigningRequest};
+use super::{
+    own_input::InputFile,
+    signing::{self, SigningRequest},
+};
 use crate::{
     error::{Failure, OrFail as _},
     trust::{Kind, PublicKey, SigningKey},
@@ -37,6 +40,16 @@ pub enum SignedBy {
     Key(PathBuf),
     /// A command for `sh -c`, see [`SigningKey::command`].
     Command(String),
+}
+
+impl EfiSignerRequest {
+    pub fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
+        let key = match &self.by {
+            SignedBy::Key(file) => Some(("--key", file.as_path())),
+            SignedBy::Command(_) => None,
+        };
+        [("--certificate", self.certificate.as_path())].into_iter().chain(key)
+    }
 }
 
 /// Why this key and this certificate cannot be used.

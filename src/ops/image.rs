@@ -12,7 +12,7 @@ use slipway_core::{
 };
 
 use super::{
-    ImageRequest, input,
+    EnrollFrom, ImageRequest, SecureBootRequest, input,
     install::{self, Identifiers, Toolbox},
     live_medium,
     output::{failure, finish},
@@ -30,6 +30,9 @@ pub fn run(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report
     let ImageRequest { out, system, container, .. } = request;
     own_input::spare(out, "--source", &system.source.named(system.arch), None)?;
     container.iter().try_for_each(|container| own_input::spare(out, "--container", container, None))?;
+    let signed = system.secure_boot.iter().flat_map(SecureBootRequest::files);
+    let enrolled = request.enroll.iter().flat_map(EnrollFrom::files);
+    own_input::spare_files(out, system.source.files().chain(signed).chain(enrolled))?;
     match request.kind.live() {
         Some(kind) => live_medium::run(request, kind, observer).map(|report| Report::Live(Box::new(report))),
         None => disk(request, observer),

@@ -11,6 +11,9 @@ use crate::{
     payload::{DirSource, SourceRef},
 };
 
+/// A flag, and the file that it gives.
+pub type InputFile<'a> = (&'static str, &'a Path);
+
 /// `flag` gave the source. A file of the name `addition` is made to become a part of it.
 pub fn spare(out: &Path, flag: &str, source: &SourceRef, addition: Option<&str>) -> Result<(), Failure> {
     // What does not exist is not replaced.
@@ -20,6 +23,15 @@ pub fn spare(out: &Path, flag: &str, source: &SourceRef, addition: Option<&str>)
         return input(Err(format!("--out {} is a part of {flag} {source}: name another file", out.display())));
     }
     Ok(())
+}
+
+/// The same for files that are read, with the flags that gave them.
+pub fn spare_files<'a>(out: &Path, mut files: impl Iterator<Item = InputFile<'a>>) -> Result<(), Failure> {
+    let Some(replaced) = identity(out) else { return Ok(()) };
+    match files.find(|(_, file)| identity(file) == Some(replaced)) {
+        Some((flag, _)) => input(Err(format!("--out {} is the file of {flag}: name another file", out.display()))),
+        None => Ok(()),
+    }
 }
 
 /// Files of a source on this machine, as far as they are there.

@@ -17,7 +17,7 @@ use slipway_core::{
     units::SectorSize,
 };
 
-use super::{KernelArgsRequest, TrustRequest, efi_signer::EfiSignerRequest};
+use super::{KernelArgsRequest, TrustRequest, efi_signer::EfiSignerRequest, own_input::InputFile};
 use crate::{
     device::{Access, Disk},
     error::{Failure, OrFail as _},
@@ -92,6 +92,16 @@ pub struct SourceRequest {
 }
 
 impl SourceRequest {
+    /// The files that it is read with.
+    pub fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
+        let SourceRequest { trust, registry, .. } = self;
+        let keys = trust.keys.iter().map(|file| ("--trust-key", file));
+        let policy = trust.policy.iter().map(|file| ("--trust-policy", file));
+        let authorities = registry.ca_files.iter().map(|file| ("--registry-ca", file));
+        let login = registry.auth_file.iter().map(|file| ("--authfile", file));
+        keys.chain(policy).chain(authorities).chain(login).map(|(flag, file)| (flag, file.as_path()))
+    }
+
     pub fn named(&self, arch: Arch) -> SourceRef {
         self.source.clone().unwrap_or_else(|| SourceRef::default_of(arch))
     }
@@ -132,6 +142,13 @@ pub struct SecureBootRequest {
     pub pcr: Option<PcrRequest>,
 }
 
+impl SecureBootRequest {
+    pub fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
+        let pcr = self.pcr.iter().map(|pcr| ("--pcr-key", pcr.key.as_path()));
+        self.signer.files().chain([("--stub", self.stub.as_path())]).chain(pcr)
+    }
+}
+
 /// The signer of values of PCR 11, and the phases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcrRequest {
@@ -146,6 +163,16 @@ pub struct PcrRequest {
 pub struct EnrollFrom {
     pub keys: MediumKeys,
     pub mode: EnrollMode,
+}
+
+impl EnrollFrom {
+    pub fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
+        let files = match &self.keys {
+            MediumKeys::Files(KeyFiles { pk, kek, db }) => vec![pk, kek, db],
+            MediumKeys::Signers { .. } => vec![],
+        };
+        files.into_iter().map(|file| ("--enroll-from", file.as_path()))
+    }
 }
 
 /// Source of the keys that a live medium enrols.

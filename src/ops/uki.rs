@@ -32,7 +32,7 @@ use slipway_core::{
 use super::{
     PcrRequest, SourceRequest,
     efi_signer::{self, EfiSigner, EfiSignerRequest},
-    own_input,
+    own_input::{self, InputFile},
     payload::{self, Payload},
     source_failure,
 };
@@ -84,6 +84,13 @@ pub struct Recipe {
     pub pcr: Option<PcrRequest>,
 }
 
+impl Recipe {
+    fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
+        let pcr = self.pcr.iter().map(|pcr| ("--pcr-key", pcr.key.as_path()));
+        [("--stub", self.stub.as_path())].into_iter().chain(pcr)
+    }
+}
+
 /// Directory of systemd's stubs in Debian's systemd-boot-efi and others.
 pub const STUBS: &str = "/usr/lib/systemd/boot/efi";
 
@@ -114,9 +121,11 @@ pub enum UkiMakeError {
 }
 
 pub fn run(request: &UkiRequest, observer: &mut dyn Observer) -> Result<UkiReport, Failure> {
+    own_input::spare_files(&request.out, request.signer.iter().flat_map(EfiSignerRequest::files))?;
     if let What::Payload(from) = &request.what {
         // It may be made for this very payload.
         own_input::spare(&request.out, "--source", &from.source.named(from.recipe.arch), Some(UKI))?;
+        own_input::spare_files(&request.out, from.source.files().chain(from.recipe.files()))?;
     }
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;
     let signer = request.signer.as_ref().map(|signer| EfiSigner::open(signer, observer)).transpose()?;
@@ -335,8 +344,9 @@ fn pem(label: &str, der: &[u8]) -> String {
 /// Write it, flush it, read it back, and give it its name.
 fn write(output: &OutputFile, bytes: &[u8], observer: &mut dyn Observer) -> Result<(), Failure> {
     observer.phase(&format!("write      {}", output.path().display()), bytes.len() as u64);
-    let mut file = output.side().or_fail(FailureKind::Install)?;
-    let written = file.write_all(bytes).and_then(|()| file.as_file().sync_all()).and_then(|()| fs::read(file.path()));
+    let file = output.side().or_fail(FailureKind::Install)?;
+    let written =
+        file.as_file().write_all(bytes).and_then(|()| file.as_file().sync_all()).and_then(|()| fs::read(file.path()));
     let failed = |why: String| anyhow!("{}: {why}", output.path().display());
     let back = written.map_err(|e| failed(e.to_string())).or_fail(FailureKind::Install)?;
     if back != bytes {

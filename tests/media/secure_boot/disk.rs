@@ -11,7 +11,7 @@ use slipway_test_support::{
 use super::{super::refused, *};
 
 /// `installer image` of the payload.
-fn image(world: &World, out: &Path, extra: &[&str]) -> Outcome {
+pub fn image(world: &World, out: &Path, extra: &[&str]) -> Outcome {
     let kind = if out.extension().is_some_and(|suffix| suffix == "ova") { "ova" } else { "raw" };
     let mut command = installer(["image", "--kind", kind, "--progress=none", "--output=json", "--format-data=false"]);
     command.arg("--out").arg(out).arg(format!("--source={}", world.payload.source())).args(extra);
