@@ -18,8 +18,9 @@ use slipway_core::{
     },
     kernel::{
         arch::Arch,
-        cmdline::{self, Cmdline, QuoteError, check_characters},
+        cmdline::{self, Cmdline},
         platform::Platform,
+        uki_words,
     },
     payload::{
         facts::PayloadFacts,
@@ -289,7 +290,7 @@ fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusals> {
         (own, _) => cmdline::assemble(from.platform, &args.config, facts.arch, own.as_deref(), &extra),
     };
     cmdline.begin_with("panic", "10");
-    check_characters(&cmdline.to_string()).map_err(|e| Refusal::from(QuoteError::from(e)))?;
+    uki_words::check(&cmdline).map_err(Refusal::from)?;
     Ok(cmdline)
 }
 

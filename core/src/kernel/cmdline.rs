@@ -176,6 +176,12 @@ pub enum QuoteError {
          letters with a byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
     )]
     Character(String),
+    /// The kernel takes it for other words.
+    #[error(
+        "{0:?}: the kernel reads other words than these where a double quote is left open, at white space outside double \
+         quotes, and at letters with a byte 0xa0 in UTF-8 (as in \"\u{e0}\")"
+    )]
+    Otherwise(String),
     /// iPXE would change this word.
     #[error(
         "{0:?}: `${{`, two spaces in a row, the words `||`, `&&` and `;`, and words that begin with `#` do not reach the kernel \

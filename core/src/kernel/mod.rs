@@ -9,3 +9,4 @@ pub mod efi_stub;
 pub mod placeholder;
 pub mod platform;
 pub mod smbios;
+pub mod uki_words;

@@ -199,3 +199,43 @@ fn control_characters_in_a_command_line() {
     let report = uki(&world, &out, &key, &[]);
     assert!(report["system"]["cmdline"].as_str().unwrap().contains("quiet rootsum="), "{report}");
 }
+
+/// Behind a quote that stays open, or beyond what the kernel takes, the digest would be lost.
+#[test]
+fn words_that_the_kernel_would_not_read() {
+    let world = world();
+    let attempt = |args: &[&str]| Outcome::of(&mut uki_command(&world, &world.path("uki.efi"), args));
+    let long = format!("--extra-kernel-arg=x={}", "1".repeat(3000));
+    refused(&world, INPUT, &["kernel command line: 3", "at most 2047 reach the kernel"], || attempt(&[&long]));
+    let open = ["--extra-kernel-arg=x=\"1", "--extra-kernel-arg=rootsum=@squashfs-sha256@"];
+    refused(&world, INPUT, &["the kernel reads other words than these"], || attempt(&open));
+}
+
+/// `--force` replaces an older result, and never a key.
+#[test]
+fn a_file_that_it_is_made_with() {
+    let world = world();
+    let (key, pcr) = (Key::rsa(&world, "ours"), Key::rsa(&world, "pcr").key);
+    let (stub, linked) = (world.path("stub.efi"), world.path("linked.raw"));
+    fs::copy(STUB, &stub).unwrap();
+    fs::hard_link(&key.key, &linked).unwrap();
+    std::os::unix::fs::symlink(world.path("."), world.path("dir")).unwrap();
+    let more = [format!("--pcr-key={}", pcr.display()), format!("--stub={}", stub.display())];
+    let args = [&key.args()[..], &more, &["--force".to_owned()]].concat();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    for (flag, out) in [
+        ("--key", key.key.clone()),
+        ("--key", linked),
+        ("--key", world.path("dir").join(key.key.file_name().unwrap())),
+        ("--certificate", key.certificate.clone()),
+        ("--pcr-key", pcr),
+        ("--stub", stub),
+    ] {
+        let texts = [format!("is the file of {flag}: name another file")];
+        let texts = texts.each_ref().map(String::as_str);
+        let content = fs::read(&out).unwrap();
+        refused(&world, INPUT, &texts, || Outcome::of(&mut uki_command(&world, &out, &args)));
+        refused(&world, INPUT, &texts, || super::disk::image(&world, &out, &args));
+        assert!(fs::read(&out).unwrap() == content, "{}", out.display());
+    }
+}
