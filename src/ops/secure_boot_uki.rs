@@ -1,8 +1,13 @@
 //! Systems that start with Secure Boot: the loader is signed, and the payload gets a unified kernel image.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use slipway_core::{
-    efi::pe::{self, Pe},
+    efi::{
+        database::{Database, Distrust, judge},
+        pe::{self, Pe},
+        signature_list::{self, certificate_list},
+        variable::{Variable, owner_of},
+    },
     kernel::{arch::Arch, platform::Platform},
     payload::{
         facts::PayloadFacts,
@@ -15,6 +20,7 @@ use super::{
     SecureBootRequest,
     efi_signer::EfiSigner,
     payload::Payload,
+    source_failure,
     uki::{self, Recipe, UkiMakeError},
 };
 use crate::{
@@ -22,6 +28,7 @@ use crate::{
     error::{Failure, OrFail as _},
     payload::{SignedList, Source, SourceRef},
     transfer::{PayloadFiles, Take},
+    trust::is_signed,
 };
 
 /// Parts of a payload's unified kernel image.
@@ -37,6 +44,22 @@ pub fn signed(program: &[u8], name: &str, signer: &EfiSigner) -> Result<Vec<u8>,
     let pe = Pe::parse(&program).map_err(wrong).or_fail(FailureKind::Environment)?;
     let signature = signer.sign_program(pe.digest())?;
     pe.with_signature(&signature).map_err(wrong).or_fail(FailureKind::Environment)
+}
+
+/// The rest of the note on a unified kernel image that a payload brings along. Others may have signed it.
+fn brought(uki: &[u8], signer: &EfiSigner) -> anyhow::Result<String> {
+    let own = signature_list::parse(&certificate_list(signer.certificate.der(), owner_of(&signer.file)))?;
+    match judge(uki, &Database::from_entries(Variable::Db, &own), &Database::default(), &is_signed) {
+        Ok(()) => Ok(String::new()),
+        Err(Distrust::Unsigned) => Err(anyhow!(
+            "{UKI} of the payload is not signed, so with Secure Boot it would not start: sign it with `installer uki --program` \
+             and run `installer checksum`, or take it out of the payload, and one is made"
+        )),
+        Err(Distrust::OthersKey) => {
+            Ok(". Its signature is not by this key: firmware has to trust the other one, too".to_owned())
+        }
+        Err(why) => Ok(format!(". Whether firmware starts it is not known: {why}")),
+    }
 }
 
 /// A payload, and the unified kernel image that was made of it.
@@ -56,6 +79,19 @@ impl WithUki {
         WithUki { source, uki: None }
     }
 
+    /// The unified kernel image, if there is one.
+    pub fn uki(&self, facts: &PayloadFacts) -> anyhow::Result<Option<Vec<u8>>> {
+        if !facts.has_uki() {
+            return Ok(None);
+        }
+        let mut uki = Vec::new();
+        self.each(&[UKI], &mut |name, reader| {
+            reader.read_to_end(&mut uki).with_context(|| name.to_owned())?;
+            Ok(())
+        })?;
+        Ok(Some(uki))
+    }
+
     /// A signed one is made, unless the payload brings one along.
     pub fn made(
         payload: Payload,
@@ -65,9 +101,15 @@ impl WithUki {
         observer: &mut dyn Observer,
     ) -> Result<(Self, PayloadFacts), Failure> {
         let Payload { source, mut facts } = payload;
-        if facts.files.iter().any(|file| file.name == UKI) {
-            observer.note(&format!("the payload has a {UKI}: it is taken as it is, and only the loader is signed"));
-            return Ok((WithUki::none(source), facts));
+        if facts.has_uki() {
+            let with = WithUki::none(source);
+            let uki = with.uki(&facts).map_err(|error| source_failure(named, error))?.unwrap_or_default();
+            let how = brought(&uki, signer).or_fail(FailureKind::Input)?;
+            let unused = recipe.pcr.as_ref().map_or("", |_| "; --pcr-key has no effect");
+            observer.note(&format!(
+                "the payload has a {UKI}: it is taken as it is, and only the loader is signed{how}{unused}"
+            ));
+            return Ok((with, facts));
         }
         let (uki, _) = uki::make(recipe, &source, &facts, named, observer)?;
         let uki = signed(&uki, UKI, signer)?;

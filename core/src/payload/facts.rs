@@ -67,6 +67,11 @@ impl PayloadFacts {
         })
     }
 
+    /// Whether it brings a unified kernel image.
+    pub fn has_uki(&self) -> bool {
+        self.files.iter().any(|file| file.name == UKI)
+    }
+
     /// Kernel and initramfs, if they are files.
     pub fn separate(&self) -> Option<[&FileInfo; 2]> {
         self.unified.is_none().then(|| [&self.files[0], &self.files[1]])

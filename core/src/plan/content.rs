@@ -22,7 +22,7 @@ use crate::{
     payload::{
         facts::PayloadFacts,
         manifest::{
-            BOOT_SHA256, FileInfo, GrubLoads, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg, UKI,
+            BOOT_SHA256, FileInfo, GrubLoads, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg,
             system_digest,
         },
     },
@@ -222,7 +222,7 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
 /// A note on kernel arguments that were asked for and have no effect where Slipway's loader starts the system: of a unified kernel
 /// image and a kernel it takes the first.
 pub fn uki_note(args: &KernelArgs, payload: &PayloadFacts, loader: Option<EfiLoader>) -> Option<String> {
-    let is_beside = payload.unified.is_none() && payload.files.iter().any(|file| file.name == UKI);
+    let is_beside = payload.unified.is_none() && payload.has_uki();
     if !is_beside || args.payload_only || loader != Some(EfiLoader::Slipway) {
         return None;
     }

@@ -55,11 +55,21 @@ fn loader_and_unified_kernel_image_are_signed() {
     super::uki(&world, &own, &other, &[]);
     world.payload.write("uki.efi", fs::read(&own).unwrap());
     let third = world.path("third.raw");
-    let report = image(&world, &third, &args[..2]).succeeds().json();
+    let outcome = image(&world, &third, &args[..2]).succeeds();
+    let report = outcome.says(&["Its signature is not by this key"]).json();
     let uki = file_of(&world, &third, &report, Part::BootA, "uki.efi").unwrap();
-    assert!(fs::read(uki).unwrap() == fs::read(own).unwrap());
+    assert!(fs::read(uki).unwrap() == fs::read(&own).unwrap());
     let loader = file_of(&world, &third, &report, Part::Esp, "EFI/BOOT/BOOTX64.EFI").unwrap();
     assert!(sbverify(&ours, &loader));
+    super::uki(&world, &own, &ours, &["--force"]);
+    world.payload.write("uki.efi", fs::read(&own).unwrap());
+    let outcome = image(&world, &third, &[args[0], args[1], "--force"]).succeeds();
+    assert!(!outcome.stderr.contains("by this key"), "{}", outcome.stderr);
+    // With Secure Boot nothing would start.
+    Outcome::of(&mut super::uki_command(&world, &own, &["--force"])).succeeds();
+    world.payload.write("uki.efi", fs::read(&own).unwrap());
+    let texts = ["uki.efi of the payload is not signed", "`installer uki --program`"];
+    refused(&world, INPUT, &texts, || image(&world, &third, &[args[0], args[1], "--force"]));
 }
 
 /// A hypervisor makes a machine with a BIOS where nothing says otherwise. That would start GRUB, and verify nothing.
