@@ -55,6 +55,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
         medium: None,
         identifiers: Identifiers::Fresh,
         by: asked::by(),
+        unattended: false,
         system,
     };
     let report = ops::install::run(&disk, &request, observer)?;

@@ -63,6 +63,7 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
         identifiers: Identifiers::Seeded { seed, time },
         // The same on every machine, so that the image is.
         by: "image".to_owned(),
+        unattended: false,
     };
     let tools = Toolbox::open(&install, observer)?;
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;

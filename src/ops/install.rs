@@ -2,9 +2,14 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use slipway_core::{
     digest::Sha256,
-    disk::layout::{DEFAULT_SLOT_BYTES, Part},
+    disk::{
+        identity::DiskKind,
+        layout::{DEFAULT_SLOT_BYTES, Part},
+    },
+    kernel::arch::Arch,
     media::medium_id::MediumId,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{self, AssetFacts, DiskFacts, Found, Ids, InstallRequest, Plan},
@@ -16,7 +21,9 @@ use super::{
     DiskRequest, SystemRequest, after_failure,
     efi_signer::EfiSigner,
     payload,
+    secure_boot_check::SecureBoot,
     secure_boot_uki::{self, WithUki},
+    source_failure,
 };
 use crate::{
     bootloader::Assets,
@@ -42,6 +49,8 @@ pub struct Request {
     pub identifiers: Identifiers,
     /// The requester, for the history of the disk.
     pub by: String,
+    /// No person is there, and this machine starts the disk next.
+    pub unattended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +150,13 @@ pub fn onto(
         }
         _ => (WithUki::none(payload.source), payload.facts),
     };
+    if let Some(why) = not_started(disk, request, tools, &source, &payload).map_err(|e| source_failure(&named, e))? {
+        if request.unattended {
+            return Err(anyhow!("nothing was written: {why}").context(name.display().to_string()))
+                .or_fail(FailureKind::Environment);
+        }
+        observer.note(&why);
+    }
     let decision = Decision {
         request,
         disk: facts,
@@ -158,6 +174,21 @@ pub fn onto(
     }
     let digest = payload.manifest().payload_digest();
     Ok(InstallReport { changed: !dry_run, disk: decision.named(&decision.name).identity, payload: digest, plan })
+}
+
+/// Why this machine would not start from the disk. None also for a disk or an image of another machine.
+fn not_started(
+    disk: &Disk,
+    request: &Request,
+    tools: &Toolbox,
+    source: &WithUki,
+    payload: &PayloadFacts,
+) -> anyhow::Result<Option<String>> {
+    let firmware = SecureBoot::of_this_machine();
+    if disk.identity().kind != DiskKind::Disk || request.system.arch != Arch::NATIVE || !firmware.is_on() {
+        return Ok(None);
+    }
+    Ok(firmware.against(&tools.assets.efi, source.uki(payload)?.as_deref()))
 }
 
 /// All inputs of a plan, except the GUIDs.

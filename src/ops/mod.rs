@@ -80,12 +80,16 @@ use std::{
 
 use anyhow::Context as _;
 use slipway_core::{
-    boot::{loader_variable::BootWords, running::Running},
+    boot::{
+        loader_variable::{BootWords, says_where_from},
+        running::Running,
+    },
     plan::Refusals,
     report::FailureKind,
     text::quoted,
 };
 
+use self::secure_boot_check::SecureBoot;
 use crate::{
     device,
     error::{Failure, OrFail as _},
@@ -107,13 +111,23 @@ pub fn kernel_cmdline() -> Result<String, Failure> {
 /// The words of this boot, and why an existing variable does not count. That is no failure: a verb that does not know
 /// which slot runs may still go back.
 pub fn boot_words() -> Result<BootWords, Failure> {
-    let line = device::kernel_text("/proc/cmdline").context(NO_CMDLINE).or_fail(FailureKind::Environment)?;
+    let line = own_cmdline()?;
     Ok(BootWords::read(&line, || match fs::read(BOOT_VARIABLE) {
         Ok(value) => Ok(Some(value)),
         // GRUB leaves none, and BIOS has none.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.to_string()),
     }))
+}
+
+fn own_cmdline() -> Result<String, Failure> {
+    device::kernel_text("/proc/cmdline").context(NO_CMDLINE).or_fail(FailureKind::Environment)
+}
+
+/// Whether the boot loader that started this system starts nothing but unified kernel images: GRUB would have told it its
+/// slot on the command line, and Slipway's loader goes by Secure Boot.
+fn only_ukis_start() -> bool {
+    SecureBoot::of_this_machine().is_on() && own_cmdline().is_ok_and(|line| !says_where_from(&line))
 }
 
 /// Whether nothing runs from a disk. One that does not read as ours is no more at rest than in use.

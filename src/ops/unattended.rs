@@ -235,6 +235,7 @@ impl LiveSystem {
             medium: self.instructions.medium,
             identifiers: Identifiers::Fresh,
             by,
+            unattended: true,
             system,
         }
     }

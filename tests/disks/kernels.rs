@@ -1,19 +1,27 @@
-//! Kernels that Slipway's own loader does not start under UEFI: without an EFI stub, or with one that is too old.
+//! Kernels that Slipway's own loader does not start under UEFI: without an EFI stub, or with one that is too old; and, where
+//! Secure Boot is on, without a unified kernel image.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use slipway_test_support::{
-    exit_code::INPUT,
+    exit_code::{ENVIRONMENT, INPUT},
     files,
     images::{self, Layout, Pack},
-    world::{Node, Outcome, Payload, World, asset, installer, json_of, noise, refused},
+    world::{Loop, Node, Outcome, Payload, World, asset, installer, json_of, noise, refused, refused_on},
 };
 
 use super::{
     bootloader::{EFI, bootloader, esp, file, is_sound, tells},
     earlier::{with_stubs, without_stubs},
+    unattended::{Live, MEDIUM},
 };
+
+/// A firmware with Secure Boot that trusts nobody.
+const SECURE_BOOT: &str = "mount -t tmpfs none /sys/firmware && mkdir -p /sys/firmware/efi/efivars && \
+    printf '\\006\\000\\000\\000\\001' \
+    >/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+const LOADER_SAYS: &str = "/sys/firmware/efi/efivars/SlipwayBoot-b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57";
 
 const STUB: &str = "it has no EFI stub (CONFIG_EFI_STUB)";
 
@@ -188,4 +196,48 @@ fn beside_a_unified_kernel_image_a_kernel_needs_no_stub() {
     let activated = run(&["activate"]);
     assert_eq!(activated["plan"]["bootloader"]["efi"]["to"]["loader"], "slipway", "{activated}");
     assert!(warnings(&activated).is_empty(), "{activated}");
+}
+
+/// With Secure Boot Slipway's loader starts nothing else. A trial of what it does not start would cost the other slot.
+#[test]
+fn an_upgrade_that_would_not_start_with_secure_boot() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let words = format!("slipway.slot=A slipway.disk={} slipway.try=0", node.guid());
+    let before = format!("&& {SECURE_BOOT} && printf '\\006\\000\\000\\000{words}' >{LOADER_SAYS}");
+    let (disk, source) = (format!("--disk={}", node.disk.display()), format!("--source={}", node.next.source()));
+    let run = |cmdline: &str, verb: &str| {
+        Outcome::of(&mut world.command_under(cmdline, &before, &[verb, "--progress=none", &disk, &source]))
+    };
+    let texts = ["the payload has no uki.efi, and this machine starts nothing else", "make one with `installer uki`"];
+    for verb in ["stage", "upgrade"] {
+        refused(&node.disk, INPUT, &texts, || run("quiet", verb));
+    }
+    // GRUB starts kernels, too, and tells the slot on the command line.
+    run(&node.cmdline('A', false), "stage").succeeds();
+    let [kernel, initramfs] = [Payload::KERNEL, Payload::INITRAMFS].map(|name| node.next.read(name));
+    node.next.write("uki.efi", files::unified(&kernel, &initramfs, "quiet"));
+    run("quiet", "upgrade").succeeds();
+}
+
+#[test]
+fn an_install_that_would_not_start_with_secure_boot() {
+    let world = World::new();
+    let disk = Loop::attach(&world.sparse("disk.img", 4 << 30), &[]);
+    let says = [
+        "Secure Boot is on in this machine, which would not start from this disk (the boot loader: ",
+        "; the payload: it has no uki.efi): install with --key",
+    ];
+    // No person is there, and the machine starts it next.
+    let live = Live { disks: vec![disk.node.clone()], sys: SECURE_BOOT, ..Live::new(&world) };
+    refused_on(&disk, ENVIRONMENT, &says, || live.onto(&disk.node, MEDIUM));
+    // A person may make the disk of another machine.
+    let install = |disk: &Path| {
+        let args = world.install_args(disk, &[]);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        Outcome::of(&mut world.command_under("quiet", &format!("&& {SECURE_BOOT}"), &args)).succeeds()
+    };
+    install(&disk.node).says(&says);
+    let image = install(&world.sparse("other.img", 600 << 20));
+    assert!(!image.stderr.contains("Secure Boot"), "{}", image.stderr);
 }

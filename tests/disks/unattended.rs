@@ -47,6 +47,8 @@ impl<'w> Live<'w> {
         let file = self.world.path("live-cmdline");
         fs::write(&file, format!("quiet {cmdline}\n")).unwrap();
         let mut script = format!("mount --bind {} /proc/cmdline && mount -t tmpfs none /sys/block", file.display());
+        // This machine's own may have Secure Boot.
+        script += " && mount -t tmpfs none /sys/firmware";
         for disk in &self.disks {
             let (node, name) = (disk.display(), disk.file_name().unwrap().display());
             script += &format!(" && mkdir /sys/block/{name} && blockdev --getsz {node} >/sys/block/{name}/size");

@@ -17,6 +17,7 @@ use crate::{
         magic::VHD,
     },
     kernel::{arch::Arch, cmdline::QuoteError, placeholder::PlaceholderError, platform::UnknownPlatform},
+    payload::manifest::UKI,
     report::{FailureId, FailureKind},
     units::approx,
 };
@@ -49,6 +50,11 @@ pub enum Refusal {
     /// The payload is for another architecture.
     #[error("the payload's kernel is for {have}, not for {want}")]
     Arch { want: Arch, have: Arch },
+    /// The trial would not start.
+    #[error(
+        "the payload has no {UKI}, and this machine starts nothing else: Secure Boot is on, and Slipway's loader started it"
+    )]
+    NoUki,
     /// A kernel argument cannot be passed on by GRUB.
     #[error("kernel command line: {0}")]
     Cmdline(#[from] QuoteError),
@@ -266,6 +272,7 @@ impl Refusal {
             Refusal::Layout(LayoutError::SlotSize { .. })
             | Refusal::SlotFull { .. }
             | Refusal::Arch { .. }
+            | Refusal::NoUki
             | Refusal::Cmdline(_)
             | Refusal::Placeholder { .. }
             | Refusal::RootInSlot { .. }
@@ -339,7 +346,7 @@ impl Refusal {
             Refusal::SnapshotInTheClear(_) => FailureId::SnapshotInTheClear,
             Refusal::NoRoomForSnapshot { .. } => FailureId::NoRoomForSnapshot,
             Refusal::NotInSetupMode => FailureId::NotInSetupMode,
-            Refusal::WouldNotStart { .. } => FailureId::WouldNotStart,
+            Refusal::WouldNotStart { .. } | Refusal::NoUki => FailureId::WouldNotStart,
             Refusal::NextUnknown => FailureId::NextBootUnknown,
             Refusal::OptionRom { .. } => FailureId::OptionRom,
         }
@@ -380,6 +387,9 @@ impl Refusal {
                 "run this inside the system that was booted from this disk, or give --offline if nothing runs from this disk"
             }
             Refusal::NotOffline(_) => "leave it out",
+            Refusal::NoUki => {
+                "make one with `installer uki`, then run `installer checksum`; or turn Secure Boot off first"
+            }
             Refusal::Unconfirmed(_) => "run `installer confirm` first, or go back with `installer rollback`",
             Refusal::NotDefault { .. } => "reboot first",
             Refusal::NotGood { .. } => "`installer status` says what helps",

@@ -99,6 +99,8 @@ pub struct UpgradeRequest {
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     pub arch: Arch,
+    /// The machine's next boot starts nothing but unified kernel images.
+    pub only_ukis_start: bool,
     /// Renew the boot loaders, too.
     pub bootloader: Option<RenewalRequest>,
     /// Keep what belongs to the running system. `None`: nothing is declared.
@@ -219,6 +221,9 @@ impl Candidate<'_> {
         let mut refusals = Vec::new();
         if payload.arch != request.arch {
             refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
+        }
+        if request.only_ukis_start && !payload.has_uki() {
+            refusals.push(Refusal::NoUki);
         }
         let target = &self.system.slots[slots.target];
         // It may have failed in the other slot.

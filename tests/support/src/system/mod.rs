@@ -84,6 +84,7 @@ pub fn upgrade() -> UpgradeRequest {
         args: KernelArgs::default(),
         meta: vec![],
         arch: Arch::Amd64,
+        only_ukis_start: false,
     }
 }
 
