@@ -18,6 +18,10 @@ use crate::{
 /// a node that has not staged goes later, and holds no other node back.
 const STAGING: SignedDuration = SignedDuration::from_hours(1);
 
+/// A node that says that it became well so long after the controllers first saw it well was not well meanwhile. Nodes count
+/// whole seconds, and answers take time.
+const UNSEEN: SignedDuration = SignedDuration::from_mins(1);
+
 /// The progress of the waves.
 pub(crate) struct Progress {
     pub passed: usize,
@@ -215,10 +219,20 @@ impl<'a> View<'a> {
             }
             if let Some(soak) = wave.soak {
                 let done = step().map(|(_, node)| node).filter(|node| self.is_done(&node.uid));
-                let since = done.filter_map(|node| Some(self.observed.get(node.uid.as_str())?.report.as_ref()?.since));
-                let Some(since) = since.max() else { return stay(Blocked::NoCanary { wave: number }, interruption) };
+                let since =
+                    done.filter_map(|node| Some((self.observed.get(node.uid.as_str())?.report.as_ref()?.since, node)));
+                let Some((since, last)) = since.max_by_key(|(since, _)| *since) else {
+                    return stay(Blocked::NoCanary { wave: number }, interruption);
+                };
                 // A time to come was written by a clock that was ahead: the time counts from now.
-                let seen = seen_since.map_or(now, |seen| seen.min(now));
+                let mut seen = seen_since.map_or(now, |seen| seen.min(now));
+                // It was not well between two looks, or says so: nobody else would be named, however often it does. It counts
+                // only after the last time that counted, so controllers whose clocks differ count it once.
+                let heard = interruption.as_ref().map_or(seen, |of| of.at.max(seen));
+                if since.duration_since(heard) > UNSEEN {
+                    interruption = Some(Interruption::once_more(interruption, last, now));
+                    seen = since.min(now);
+                }
                 let until = soak.after(since.max(seen));
                 let is_passed_over = self.facts.override_at(now).is_some_and(|word| word.soak == Some(passed));
                 if now < until && !is_passed_over {

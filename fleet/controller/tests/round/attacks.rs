@@ -34,7 +34,7 @@ pub fn first_of_the_plan(scene: &Scene) -> usize {
 }
 
 /// So many nodes, of which the canary has the payload and soaks for a day.
-fn with_a_canary(nodes: usize) -> (Scene, usize) {
+pub fn with_a_canary(nodes: usize) -> (Scene, usize) {
     let mut scene = Scene::new(nodes);
     scene.policy("x", json!({ "steps": [{ "nodes": 1, "soak": "24h" }] }));
     scene.pool("p", json!({ "policies": ["x"] }));
@@ -252,64 +252,6 @@ fn a_grant_changes_no_status_of_those_whose_token_is_ahead() {
     assert_eq!(of(&scene, &scene.round()), before);
 }
 
-/// It may start again and again, and be well for some minutes each time.
-#[test]
-fn a_canary_that_does_not_stay_well_is_named_and_at_last_the_rollout_is_paused() {
-    let (mut scene, canary) = with_a_canary(3);
-    let mut looks = 0_i64;
-    let mut look = |scene: &mut Scene, state: HealthState| {
-        scene.says(canary).health.as_mut().unwrap().set_state(state);
-        let round = scene.round_at(now() + (5 * looks).minutes());
-        looks += 1;
-        keep(scene, &round);
-        let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
-        (scene.objects.rollouts[0].status.clone().unwrap(), pool)
-    };
-    look(&mut scene, HealthState::Well);
-    for times in 1..=5 {
-        let (_, pool) = look(&mut scene, HealthState::Unknown);
-        let why = format!("n{canary}: it does not know how it is: ");
-        assert!(pool.state == "Waiting" && pool.message.starts_with(&why), "{pool:?}");
-        let (rollout, pool) = look(&mut scene, HealthState::Well);
-        let interruption = rollout.interruption.unwrap();
-        assert_eq!((interruption.node, interruption.times), (format!("n{canary}"), times));
-        if times < 5 {
-            let how_often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
-            let why = format!("; that began anew {how_often}: n{canary} was not seen well at 2026-06-01T");
-            assert!(pool.state == "Waiting" && pool.message.contains(&why), "{pool:?}");
-        }
-    }
-    let (rollout, pool) = look(&mut scene, HealthState::Well);
-    let why = format!("the canaries do not stay well: their soak began anew 5 times, the last time by n{canary}");
-    assert_eq!((rollout.paused, rollout.denied), (Some(why.clone()), None));
-    assert_eq!((pool.state.as_str(), pool.message), ("Paused", why));
-}
-
-/// Its certificates or its network are at fault. Another controller sees the canary, and its soak goes on.
-#[test]
-fn a_controller_that_can_ask_no_node_blames_no_canary() {
-    let (mut scene, canary) = with_a_canary(3);
-    let seen = scene.readings.clone();
-    for look in 0..14_i64 {
-        scene.readings = seen.clone();
-        if look % 2 == 1 {
-            let why = || NoReport::Unasked("tls.crt: no such file".to_owned());
-            scene.readings.values_mut().for_each(|reading| reading.status = Err(why()));
-        }
-        let round = scene.round_at(now() + (5 * look).minutes());
-        assert_eq!(round.pools["p"].as_ref().unwrap().decision.passed, 0);
-        keep(&mut scene, &round);
-        let status = scene.objects.rollouts[0].status.clone().unwrap();
-        assert_eq!((status.soaking_since, status.paused, status.interruption), (Some(now()), None, None));
-    }
-    // One node alone that does not answer is another thing.
-    scene.readings = seen;
-    scene.silence(canary);
-    let round = scene.round_at(now() + 2.hours());
-    keep(&mut scene, &round);
-    assert_eq!(scene.objects.rollouts[0].status.as_ref().unwrap().interruption.as_ref().unwrap().times, 1);
-}
-
 /// Only a person's pause does.
 #[test]
 fn a_pause_of_the_controllers_own_holds_back_nobody_who_goes_back() {
@@ -335,27 +277,6 @@ fn a_pause_of_the_controllers_own_holds_back_nobody_who_goes_back() {
     let paused = json!({ "who": "eve", "why": "lunch" });
     scene.pool("p", json!({ "policies": ["x"], "rollback": {}, "paused": paused }));
     assert!(scene.round_at(now() + 2.hours()).ledger.grants.is_empty());
-}
-
-/// A canary may say at each look that it has been well since now: its soak gets longer, and nothing else changes.
-#[test]
-fn what_a_canary_says_of_its_time_changes_no_status_of_a_node_that_waits() {
-    let (mut scene, canary) = with_a_canary(20);
-    scene.says(canary).health.as_mut().unwrap().seconds = 0;
-    let mut before: Option<Vec<String>> = None;
-    for look in 0..3_i64 {
-        let at = now() + (10 * look).seconds();
-        scene.readings.values_mut().for_each(|reading| reading.at = at);
-        let round = scene.round_at(at);
-        keep(&mut scene, &round);
-        let pool_round = round.pools["p"].as_ref().unwrap();
-        let told = report::nodes(pool_round, &scene.readings, &Default::default());
-        assert_eq!(told.values().filter(|status| status.reason == "Soak").count(), 19);
-        let statuses: Vec<String> = told.into_iter().map(|(uid, status)| format!("{uid} {status:?}")).collect();
-        assert_eq!(*before.get_or_insert_with(|| statuses.clone()), statuses);
-        let rollout = scene.objects.rollouts[0].status.as_ref().unwrap();
-        assert!(rollout.message.contains(&format!("must be well until {:.0}", at + 24.hours())), "{}", rollout.message);
-    }
 }
 
 /// A kubelet may take the zone off its own Node, and an operator may forget it.

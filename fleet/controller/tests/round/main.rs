@@ -19,6 +19,7 @@ mod refused;
 mod scene;
 mod serve;
 mod shared;
+mod soaks;
 mod volumes;
 
 use scene::{NEW, Scene, payload};
