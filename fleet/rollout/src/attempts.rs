@@ -87,6 +87,17 @@ impl History {
         }
     }
 
+    /// The same on the way back, where grants are no attempts: these nodes are asked again later, and others before them.
+    pub fn defer_returns<'a>(&mut self, plan: &Plan, ledger: &Ledger, uids: impl Iterator<Item = &'a str>) {
+        for grant in uids.filter_map(|uid| ledger.held(uid)).filter(|grant| grant.node.pool == plan.pool) {
+            let first = Attempts { count: 0, token: 0, deferred: false };
+            let of = self.nodes.entry(grant.node.uid.clone()).or_insert(first);
+            if grant.token > of.token {
+                *of = Attempts { token: grant.token, deferred: true, ..*of };
+            }
+        }
+    }
+
     /// These nodes say that the attempt with this token, the last that they obeyed, ended before the reboot. It counts if
     /// the grant was held in the ledger that was read, and is not in this one, because it is freed now. They are not heard
     /// before or later: a node that lies could say so once, and end otherwise.

@@ -55,6 +55,9 @@ pub enum Blocked {
     /// Its last attempt ended before the payload ran. That says nothing about the payload.
     #[error("its last attempt ended before the payload ran, and is {}: {why}", again(.from))]
     RetriesLater { from: Timestamp, why: String },
+    /// A person freed its grant before it went back. Others are before it.
+    #[error("a person has freed the grant with which it was to go back, and that is {}", again(.from))]
+    ReturnsLater { from: Timestamp },
     /// It says that it obeyed a token that was never given.
     #[error(
         "it says that it obeyed the token {token}, and the ledger has given none above {highest}: it gets no grant, and \
@@ -243,7 +246,7 @@ impl Blocked {
             Self::NotInPlan => "NotInPlan",
             Self::Skipped => "Skipped",
             Self::Failed(_) => "Failed",
-            Self::RetriesLater { .. } => "RetriesLater",
+            Self::RetriesLater { .. } | Self::ReturnsLater { .. } => "RetriesLater",
             Self::TokenAhead { .. } => "TokenAhead",
             Self::Silent => "Silent",
             Self::SilentHolder { .. } => "SilentWithGrant",

@@ -26,8 +26,8 @@
 //!   payload: nothing is denied. A node with a grant that did not begin keeps it: a request may be on its way.
 //! * **The way back**, where people want it: once the denial is written, nodes of the plan that run the payload are granted
 //!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
-//!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
-//!   back, and one of the controllers' own does not.
+//!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once, or once more in a later
+//!   window if a person has freed its grant. A person's pause holds it back, and one of the controllers' own does not.
 //! * **A kubelet that the payload names** goes with the API server, forward and back, or its node waits.
 //! * **A node that a younger pool's labels name, too**, waits for room in both. In its own pool nobody waits for it in the
 //!   meantime, but for a later wave.
@@ -53,6 +53,7 @@ use slipway_core::digest::Sha256;
 
 pub use crate::action::{Action, BlockedNode, Decision, freed_by_word, successor};
 use crate::{
+    attempts::History,
     blocked::Blocked,
     facts::{Evidence, Facts, Failure, FailureEvidence, ObservedNode, Retry, RollbackPolicy},
     ledger::{Grant, Ledger, Limits, Node, Proof, Refusal, Replacement},
@@ -70,13 +71,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let mut succeeded = replace::successors(facts, &ledger);
     succeeded.extend(steps.iter().filter_map(successor));
     let facts = &*replace::with_successors(facts, &ledger, &succeeded);
-    // A grant to go back is no attempt.
-    let mut attempts = facts.attempts.clone();
-    if facts.denied.is_none() {
-        attempts.count(&facts.plan, &facts.ledger);
-    }
-    attempts.defer_freed(&facts.ledger, steps.iter().filter_map(freed_by_word));
-    attempts.defer_ended(&ledger, facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload)));
+    let attempts = attempts(facts, &ledger, &steps);
     let view = View::new(facts, &ledger, &attempts);
     let stop = view.stop(&mut steps);
     let hours = facts.hours(now);
@@ -124,6 +119,21 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
         succeeded,
         finished,
     }
+}
+
+/// The attempts of nodes by now. `kept` is the ledger without the grants that these steps free.
+fn attempts(facts: &Facts, kept: &Ledger, steps: &[Action]) -> History {
+    let mut attempts = facts.attempts.clone();
+    let freed = steps.iter().filter_map(freed_by_word);
+    // A grant to go back is no attempt.
+    if facts.denied.is_none() {
+        attempts.count(&facts.plan, &facts.ledger);
+        attempts.defer_freed(&facts.ledger, freed);
+    } else {
+        attempts.defer_returns(&facts.plan, &facts.ledger, freed);
+    }
+    attempts.defer_ended(kept, facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload)));
+    attempts
 }
 
 /// The limits of the pool for the nodes of `shared`: budget and zones, whatever the time. For these it has all nodes that its
@@ -280,7 +290,9 @@ impl View<'_> {
             && wave.is_some()
             && let Some(rollback) = &gate.rollback
         {
-            return ahead.or_else(|| Some(self.returns(observed, rollback)));
+            return ahead
+                .or_else(|| self.returns_later(observed, gate))
+                .or_else(|| Some(self.returns(observed, rollback)));
         }
         if report.runs == payload {
             let why = if report.busy { Blocked::Busy } else { Blocked::NotWell };
@@ -319,6 +331,13 @@ impl View<'_> {
         }
         let why = gate.unstaged.clone().or_else(|| gate.earlier(Some(wave)));
         Some(why.or_else(|| self.skew(report)).or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
+    }
+
+    /// Why a node that is to go back is not asked again yet. It would have the place of others again and again.
+    fn returns_later(&self, observed: &ObservedNode, gate: &Gate) -> Option<Blocked> {
+        let Retry { below, from } = gate.retry.filter(|_| self.has_not_returned(&observed.node))?;
+        let token = self.last_token(&observed.node.uid, observed.report.as_ref()?);
+        (token >= below).then_some(Blocked::ReturnsLater { from })
     }
 
     /// Why nothing begins in this wave: for a reason of the whole rollout, or because a person has not approved it.

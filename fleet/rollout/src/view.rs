@@ -120,8 +120,15 @@ impl<'a> View<'a> {
     /// The attempts that the next decision has to know of.
     pub(crate) fn remembered(&self) -> History {
         let mut attempts = self.attempts.clone();
-        attempts.remember(&self.facts.plan, |uid| self.is_done(uid));
+        attempts.remember(&self.facts.plan, |uid| self.facts.denied.is_none() && self.is_done(uid));
         attempts
+    }
+
+    /// It was to go back from the denied payload, and a person has freed its grant before it did.
+    pub(crate) fn has_not_returned(&self, node: &Node) -> bool {
+        let is_on_it = || self.observed.get(node.uid.as_str()).is_some_and(|of| of.runs(self.facts.plan.payload));
+        let is_deferred = || self.attempts.nodes.get(&node.uid).is_some_and(|of| of.deferred);
+        self.facts.denied.is_some() && is_deferred() && is_on_it()
     }
 
     /// The failure of this node, if it is not tried again.
@@ -137,7 +144,9 @@ impl<'a> View<'a> {
     /// Which attempts are repeated, where one ended before the reboot: those of earlier windows.
     pub(crate) fn retry(&self, now: Timestamp) -> Option<Retry> {
         let is_early = |(_, node): (usize, &Node)| {
-            self.failure(node).is_some_and(|failure| failure.evidence == FailureEvidence::BeforeReboot)
+            let failure = self.failure(node);
+            failure.is_some_and(|failure| failure.evidence == FailureEvidence::BeforeReboot)
+                || self.has_not_returned(node)
         };
         let kept = self.facts.retry.filter(|_| !self.facts.unasked.is_empty());
         let retry = self.facts.plan.nodes().any(is_early).then(|| match self.facts.retry {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{report, round::Round};
-use slipway_node_api::v1::{self, HealthState, Operation, StatusResponse};
+use slipway_node_api::v1::{self, HealthState, Operation, Slot, StatusResponse};
 
 use super::{
     attacks::{arrive, keep, told},
@@ -115,6 +115,37 @@ fn with_one_place_the_pool_stands_still_and_names_the_command() {
         scene.label(liar, "pool", "none");
         assert_eq!(held(&scene.round()).len(), 1, "{}", lie.0);
     }
+}
+
+/// It answers, and refuses to go back. Else it would have the place of the others again, each time that a person frees it.
+#[test]
+fn on_the_way_back_the_others_go_before_one_whose_grant_a_person_has_freed() {
+    let mut scene = staged(3);
+    scene.pool("p", json!({ "rollback": {} }));
+    (0..3).for_each(|n| arrive(&mut scene, n));
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let stays = *held(&round).first().unwrap();
+    let word = json!([{ "token": round.ledger.grants[0].token, "who": "a", "why": "it does not go" }]);
+    scene.ledger.spec.release = serde_json::from_value(word).unwrap();
+    for _ in 0..2 {
+        let round = scene.round();
+        keep(&mut scene, &round);
+        let [grant] = &round.ledger.grants[..] else { panic!("{:?}", round.ledger) };
+        let n: usize = grant.node.uid[4..].parse().unwrap();
+        assert_ne!(n, stays);
+        let waits = told(&scene, &round, stays);
+        let why = "a person has freed the grant with which it was to go back, and that is repeated from \
+                   2026-06-01T13:00:00Z on";
+        assert_eq!((waits.reason.as_str(), waits.message.as_str()), ("RetriesLater", why));
+        scene.says(n).token = grant.token;
+        scene.says(n).disk.as_mut().unwrap().running = Slot::A.into();
+    }
+    let round = scene.round();
+    keep(&mut scene, &round);
+    assert_eq!((held(&round).len(), report::state(round.pools["p"].as_ref().unwrap())), (0, "Denied"));
+    assert_eq!(held(&scene.round_at(now() + 1.hours())), [stays].into(), "it is asked once more");
 }
 
 /// A worker may be made a node of the control plane at any time. Its grant was given to a worker.
