@@ -10,9 +10,12 @@ use slipway_fleet_objects::{
     Attribution,
     rollout::{Rollout, RolloutStatus},
 };
-use slipway_rollout::{duration::PositiveDuration, plan::Plan};
+use slipway_rollout::{
+    blocked::{mend, try_again},
+    duration::PositiveDuration,
+    plan::Plan,
+};
 
-use super::GROUP;
 use crate::failure::Failure;
 
 /// The write.
@@ -95,11 +98,7 @@ pub fn resume(pool: &Value, rollout: Option<&Rollout>, agreed: Option<Sha256>) -
 fn stopped(rollout: &Rollout) -> String {
     let own = rollout.status.as_ref().filter(|of| of.denied.is_none()).and_then(|of| of.paused.as_ref());
     let name = rollout.metadata.name.as_deref().unwrap_or_default();
-    own.map(|why| {
-        let again = format!("kubectl delete rollout{GROUP}/{name}");
-        format!("; but its rollout has stopped by itself: {why}; mend that, and to have it tried again: {again}")
-    })
-    .unwrap_or_default()
+    own.map(|why| format!("; but its rollout has stopped by itself: {why}; {}", mend(name))).unwrap_or_default()
 }
 
 /// A pool that is being deleted begins nothing, whatever else a person allows; empty if it is not.
@@ -166,7 +165,7 @@ fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
 fn that_goes_on(name: &str, rollout: &Rollout) -> Result<RolloutStatus, Failure> {
     let status = rollout.status.clone().unwrap_or_default();
     let next = match status.state.as_str() {
-        "Aborted" => format!("; to have it tried again: kubectl delete rollout{GROUP}/{name}"),
+        "Aborted" => format!("; {}", try_again(name)),
         "Denied" => String::new(),
         _ if status.has_ended() => String::new(),
         _ => return Ok(status),

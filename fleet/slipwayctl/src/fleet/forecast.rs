@@ -17,6 +17,7 @@ use slipway_fleet_objects::{
     upgrade::NodeUpgrade,
 };
 use slipway_rollout::{
+    blocked::mend,
     duration::PositiveDuration,
     facts::WindowOverride,
     ledger::Role,
@@ -25,7 +26,6 @@ use slipway_rollout::{
 };
 
 use super::{
-    GROUP,
     cluster::{ByName, Cluster},
     status_report::SCHEMA,
 };
@@ -35,6 +35,10 @@ use crate::failure::Failure;
 
 /// Nodes that are named in one line.
 const NAMED: usize = 8;
+
+/// The reasons of nodes that have begun. One that does not answer may be in its reboot.
+const BEGUN: [&str; 8] =
+    ["Done", "NotWell", "UnderWay", "Begins", "Rebooting", "SilentWithGrant", "MovedWithGrant", "Aborts"];
 
 /// The answer of `slipwayctl --output json fleet plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -197,7 +201,7 @@ impl Forecast {
             Some(_) => has(uid, &["Failed", "Skipped"]),
             None => !is_replaced(uid),
         };
-        let has_begun = |uid: &&str| is_replaced(uid) || has(uid, &["Done", "NotWell", "UnderWay", "Begins"]);
+        let has_begun = |uid: &&str| is_replaced(uid) || has(uid, &BEGUN);
         let uids = || plan.nodes().map(|(_, node)| node.uid.as_str());
         let out: BTreeSet<&str> = uids().filter(is_out).collect();
         let begun: BTreeSet<&str> = uids().filter(|uid| out.contains(uid) || has_begun(uid)).collect();
@@ -208,8 +212,7 @@ impl Forecast {
         let stopped = goes.or(denied).or_else(|| status.aborted.as_ref().map(|why| format!("it is given up: {why}")));
         let name = rollout.metadata.name.clone().unwrap_or_default();
         // Nobody resumes what the controllers have paused themselves.
-        let again = format!("mend that; kubectl delete rollout{GROUP}/{name} has it tried again");
-        let by_itself = status.paused.as_ref().map(|why| format!("it has stopped by itself: {why}; {again}"));
+        let by_itself = status.paused.as_ref().map(|why| format!("it has stopped by itself: {why}; {}", mend(&name)));
         let stopped = stopped.or(by_itself);
         let blocks = blocks(upgrades, uids());
         let says_so = blocks.iter().any(|block| block.reason == "WindowClosed");
@@ -377,6 +380,9 @@ mod tests {
             "{goes}"
         );
         assert!(goes.contains("\nIt ends at 2026-06-01T13:20:00Z at the earliest, if a node takes 10m.\n"), "{goes}");
+        // One is in its reboot.
+        let reboots = text(&json!({}), ["Rebooting", "EarlierWave"], &[]);
+        assert!(reboots.contains("  has begun             n1\n") && !reboots.contains("Z  n1\n"), "{reboots}");
         let failed = text(&json!({}), ["Failed", "Failed"], &[]);
         assert_eq!(failed.matches("  not expected").count(), 2, "{failed}");
         assert!(failed.contains("\nNo node of it is expected to begin.\n") && !failed.contains("It ends"), "{failed}");
@@ -388,8 +394,8 @@ mod tests {
         );
         assert!(!given_up.contains("It ends") && !given_up.contains("2026"), "{given_up}");
         let stopped = text(&json!({ "paused": "n1 ran it" }), ["Paused", "Paused"], &[]);
-        let how = "it has stopped by itself: n1 ran it; mend that; kubectl delete rollout.fleet.slipway.dev/p-1 has it tried \
-                   again";
+        let how = "it has stopped by itself: n1 ran it; mend that, and to have it tried again: kubectl delete \
+                   rollout.fleet.slipway.dev/p-1";
         assert!(stopped.contains(&format!("\nNothing more of it begins: {how}.\n")), "{stopped}");
         assert!(!stopped.contains("resumed") && stopped.matches("  never").count() == 2, "{stopped}");
         let goes = text_of(true, &json!({ "denied": "n1 ran it" }), ["PayloadDenied", "PayloadDenied"], &[]);
