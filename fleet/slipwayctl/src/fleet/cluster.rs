@@ -410,11 +410,7 @@ fn kubeconfig_fault(why: &KubeconfigError, contexts: &[String]) -> String {
         KubeconfigError::CurrentContextNotSet => {
             format!("the kubeconfig has no current-context: name one by --context; its contexts: {known}")
         }
-        // kube does not say where it has it from. It may have a password, and is not shown.
-        KubeconfigError::ParseProxyUrl(why) => {
-            format!("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address: {why}")
-        }
-        other => other.to_string(),
+        other => api_server::fault(&other.to_string()),
     }
 }
 

@@ -144,7 +144,7 @@ impl Kube {
     /// Read each time: credentials are renewed while the service runs.
     pub(super) async fn client(&self) -> Result<Client> {
         let path = &self.config.kubeconfig;
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {}", path.display(), api_server::fault(&e.to_string()));
         let kubeconfig = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))?;
