@@ -5,7 +5,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    io::{IsTerminal as _, Write as _, stderr, stdout},
+    io::{ErrorKind, IsTerminal as _, Write as _, stderr, stdout},
 };
 
 use serde::Serialize;
@@ -35,6 +35,8 @@ pub struct Output {
     list: RefCell<Option<Vec<Value>>>,
     /// That document has failures.
     is_listed: Cell<bool>,
+    /// The reader of standard output has seen enough.
+    is_unread: Cell<bool>,
 }
 
 impl Output {
@@ -49,7 +51,13 @@ impl Output {
             node: RefCell::default(),
             list: RefCell::default(),
             is_listed: Cell::new(false),
+            is_unread: Cell::new(false),
         }
+    }
+
+    /// True if nobody reads any more what is printed: what goes on for ever ends then, and nothing else.
+    pub fn is_unread(&self) -> bool {
+        self.is_unread.get()
     }
 
     /// From here on objects are shown again whenever they change.
@@ -115,7 +123,7 @@ impl Output {
     /// A screen of the terminal, in place of what is there.
     fn screen(&self, text: &str) -> Result<(), Failure> {
         self.end_line();
-        put(&format!("\x1b[H\x1b[2J{}\n", text.trim_end()))
+        self.put(&format!("\x1b[H\x1b[2J{}\n", text.trim_end()))
     }
 
     /// One event.
@@ -123,7 +131,7 @@ impl Output {
         if let (true, Some(What::StepProgress(step))) = (self.terminal, &event.what) {
             let line = show::clock(event.time) + "  " + &show::bar(step.done, step.total);
             self.open.set(true);
-            return put(&format!("\r{line}\x1b[K"));
+            return self.put(&format!("\r{line}\x1b[K"));
         }
         self.answer(event, &show::line(event))
     }
@@ -187,12 +195,24 @@ impl Output {
 
     fn text(&self, text: &str) -> Result<(), Failure> {
         self.end_line();
-        put(&format!("{}\n", text.trim_end()))
+        self.put(&format!("{}\n", text.trim_end()))
     }
 
     fn end_line(&self) {
         if self.open.take() {
-            let _ = put("\n");
+            let _ = self.put("\n");
+        }
+    }
+
+    /// As it is. A reader that has seen enough, such as head(1), changes no result.
+    pub fn put(&self, text: &str) -> Result<(), Failure> {
+        let mut out = stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => {
+                self.is_unread.set(true);
+                Ok(())
+            }
+            written => written.map_err(|e| Failure::Failed(format!("standard output: {e}"))),
         }
     }
 }
@@ -208,10 +228,4 @@ fn described(failure: &Failure) -> Value {
 
 fn wrong(why: impl std::fmt::Display) -> Failure {
     Failure::Failed(why.to_string())
-}
-
-fn put(text: &str) -> Result<(), Failure> {
-    let mut out = stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| Failure::Failed(format!("standard output: {e}")))
 }

@@ -61,6 +61,9 @@ pub async fn logs(
         if rest.len() > LINE {
             output.log_line(&String::from_utf8_lossy(&std::mem::take(&mut rest)))?;
         }
+        if output.is_unread() {
+            return Ok(());
+        }
     }
     if rest.is_empty() { Ok(()) } else { output.log_line(&String::from_utf8_lossy(&rest)) }
 }
@@ -92,7 +95,7 @@ pub async fn watch(
     while let Some(event) = events.message().await? {
         output.event(&event)?;
         last = event.position.unwrap_or_default();
-        if is_last(&last) {
+        if is_last(&last) || output.is_unread() {
             return Ok(());
         }
     }

@@ -8,7 +8,7 @@ mod operations;
 mod support;
 mod wait;
 
-use std::{fs, io, path::Path};
+use std::{fs, path::Path};
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -90,16 +90,16 @@ async fn one(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Node { what: Node::Join(of) } => join::run(&of, output),
         Command::Gen { dir, what } => certificates::run(&dir, what, output),
         Command::Config { what } => contexts::run(&target, what, output),
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => completions(shell, output),
         Command::Man { dir } => man(&dir, output),
     }
 }
 
 /// Print the completions of a shell.
-fn completions(shell: Shell) -> Result<(), Failure> {
+fn completions(shell: Shell, output: &Output) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "slipwayctl", &mut text);
-    io::Write::write_all(&mut io::stdout(), &text).map_err(|e| Failure::Failed(format!("standard output: {e}")))
+    output.put(&String::from_utf8_lossy(&text))
 }
 
 /// Write a manual page for each command.

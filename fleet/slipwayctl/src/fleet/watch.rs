@@ -37,6 +37,9 @@ pub async fn show<T: PartialEq>(
             Ok(found) if last.as_ref() == Some(&found) => {}
             Ok(found) => {
                 show(&found)?;
+                if output.is_unread() {
+                    return Ok(());
+                }
                 last = Some(found);
             }
             // An API server that is away for some time is no reason to end.

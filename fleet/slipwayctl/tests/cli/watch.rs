@@ -1,8 +1,10 @@
 //! `watch`: what there is, from a position on, and to the end of the service.
 
+use std::process::Stdio;
+
 use slipway_node_api::v1::event::What;
 
-use crate::site::{Site, lines};
+use crate::site::{Ended, Site, lines, program};
 
 fn push(site: &Site, texts: &[&str]) {
     texts.iter().for_each(|text| site.service.as_ref().unwrap().log.push(What::notice(*text)));
@@ -38,4 +40,24 @@ fn the_end_of_the_service_says_how_to_go_on() {
     site.stop();
     let ended = program.end();
     assert!(ended.fails(4).contains(&format!("the node has ended the watch; --after {epoch}/1 goes on")));
+}
+
+/// As of `| head -1`.
+#[test]
+fn a_reader_that_has_seen_enough_changes_no_result_and_ends_what_has_no_end() {
+    let site = Site::new();
+    push(&site, &["one"]);
+    let unread = |args: &[&str]| -> Ended {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = program(site.home.path(), args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        child.wait_with_output().unwrap().into()
+    };
+    for args in
+        [&["status"][..], &["completions", "bash"], &["watch", "--no-follow"], &["watch", "--after", "before/7"]]
+    {
+        assert_eq!(unread(args).ok(), "", "{args:?}");
+    }
+    let ill = unread(&["health"]).fails(1);
+    assert!(ill.contains("not known to be well") && !ill.contains("standard output"), "{ill}");
 }
