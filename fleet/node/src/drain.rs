@@ -21,6 +21,15 @@ pub struct Pod {
     pub empty_dir: bool,
     /// It is being deleted.
     pub terminating: bool,
+    /// It tolerates a cordon: the scheduler may put its successor here again.
+    pub tolerates_cordon: bool,
+}
+
+impl Pod {
+    /// However often it is evicted, its controller may make another one here.
+    pub fn comes_back(&self) -> bool {
+        self.tolerates_cordon && self.controller.is_some()
+    }
 }
 
 /// The data that may be lost.
@@ -72,7 +81,8 @@ pub fn fate(pod: &Pod, policy: Policy) -> Fate {
     Fate::Evict
 }
 
-/// The pods that have to go before the node is drained, whatever may be lost.
+/// The pods that have to go before the node is drained, whatever may be lost. One that comes back is not waited for.
 pub fn remaining(pods: &[Pod]) -> impl Iterator<Item = &Pod> {
-    pods.iter().filter(|pod| fate(pod, Policy { empty_dir: true, bare: true }) != Fate::Stays)
+    let has_to_go = |pod: &&Pod| fate(pod, Policy { empty_dir: true, bare: true }) != Fate::Stays;
+    pods.iter().filter(|pod| !pod.comes_back()).filter(has_to_go)
 }

@@ -69,3 +69,15 @@ fn one_pod_that_is_left_is_enough() {
         assert_eq!(remaining(&pods).collect::<Vec<_>>(), [&pod]);
     }
 }
+
+/// A Deployment that tolerates everything, as those of networks do, is put on the node again however often it is evicted.
+#[test]
+fn what_comes_back_is_not_waited_for() {
+    for (pod, policy) in all() {
+        let tolerant = Pod { tolerates_cordon: true, ..pod.clone() };
+        assert_eq!(fate(&tolerant, policy), fate(&pod, policy), "it is evicted as others are: {pod:?}");
+        assert_eq!(tolerant.comes_back(), pod.controller.is_some() && !pod.comes_back());
+        let is_left = remaining(std::slice::from_ref(&tolerant)).next().is_some();
+        assert_eq!(is_left, pod.controller.is_none() && !pod.mirror, "{pod:?}");
+    }
+}

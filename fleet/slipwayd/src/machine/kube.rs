@@ -1,11 +1,16 @@
 //! This node's part of Kubernetes: its Node object and its pods.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod as KubePod};
+use k8s_openapi::{
+    api::core::v1::{Node, NodeStatus, Pod as KubePod, Toleration},
+    jiff::Timestamp,
+};
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
@@ -30,6 +35,8 @@ use crate::static_pods;
 const ANSWER: Duration = Duration::from_secs(15);
 /// Pods that a message names.
 const NAMED: usize = 10;
+/// The taint of a node that is cordoned.
+const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 /// The configuration's part about Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -52,6 +59,9 @@ pub struct Config {
 pub struct Kube {
     config: Config,
     runtime: Runtime,
+    /// The UIDs of the pods that the first look of a drain found. Each has to go, and of those that came later the ones that
+    /// come back have not.
+    found: Mutex<Option<BTreeSet<String>>>,
 }
 
 type Result<T> = std::result::Result<T, String>;
@@ -59,7 +69,7 @@ type Result<T> = std::result::Result<T, String>;
 impl Kube {
     /// The cluster that the configuration describes. Nothing is connected yet.
     pub fn new(config: Config) -> std::io::Result<Self> {
-        Ok(Self { config, runtime: Builder::new_current_thread().enable_all().build()? })
+        Ok(Self { config, runtime: Builder::new_current_thread().enable_all().build()?, found: Mutex::default() })
     }
 
     /// The Node object as far as a cordon needs it.
@@ -94,6 +104,7 @@ impl Kube {
 
     /// Let nothing new be scheduled here.
     pub fn cordon(&self, op: Uuid) -> Result<()> {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.change(|node| cordon::cordoned(node, op).map_err(|refused| refused.to_string()))
     }
 
@@ -108,7 +119,8 @@ impl Kube {
         may_all_go(&pods, self.config.drain)
     }
 
-    /// Evict the pods that may be evicted. It is done when no pod is left that has to go.
+    /// Evict the pods that may be evicted. It is done when no pod is left that has to go. One that tolerates the cordon is
+    /// evicted once, as its budget allows: what its controller makes anew may be put here again, without end.
     pub fn drain(&self) -> Result<()> {
         self.runtime.block_on(async {
             let client = self.client().await?;
@@ -116,7 +128,8 @@ impl Kube {
             // One pod that may not go keeps all: a half empty node is of no use.
             may_all_go(&pods, self.config.drain)?;
             let mut waiting = Vec::new();
-            for pod in &pods {
+            let has_come_back = self.come_back(&pods);
+            for pod in pods.iter().filter(|pod| !has_come_back.contains(&pod.uid)) {
                 let why = match drain::fate(pod, self.config.drain) {
                     Fate::Stays | Fate::Blocks(_) => continue,
                     Fate::Goes => "it is ending".to_owned(),
@@ -126,6 +139,15 @@ impl Kube {
             }
             if waiting.is_empty() { Ok(()) } else { Err(pods_left(&waiting)) }
         })
+    }
+
+    /// The UIDs of the pods that have come back since the first look of this drain.
+    fn come_back(&self, pods: &[Pod]) -> BTreeSet<String> {
+        let uids = || pods.iter().map(|pod| pod.uid.clone()).collect();
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = found.get_or_insert_with(uids);
+        let back = pods.iter().filter(|pod| pod.comes_back() && !found.contains(&pod.uid));
+        back.map(|pod| pod.uid.clone()).collect()
     }
 
     /// Whether the node still is cordoned by this operation, and nothing runs on it that has to go.
@@ -187,10 +209,20 @@ impl Kube {
         })
     }
 
+    /// The pods of this node. One whose time to end is over is none where no kubelet will say that it has ended: an upgrade
+    /// may mend that, and would wait for it for ever.
     async fn pods(&self, client: &Client) -> Result<Vec<Pod>> {
         let pods: Api<KubePod> = Api::all(client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={}", self.config.node));
-        Ok(within(pods.list(&params)).await?.map_err(|e| error_text(&e))?.items.into_iter().map(pod).collect())
+        let mut pods = within(pods.list(&params)).await?.map_err(|e| error_text(&e))?.items;
+        let is_overdue =
+            |pod: &KubePod| pod.metadata.deletion_timestamp.as_ref().is_some_and(|at| at.0 <= Timestamp::now());
+        if pods.iter().any(is_overdue) {
+            let node = self.get(&Api::all(client.clone())).await?;
+            let has_kubelet = unready(node.status.unwrap_or_default(), &super::boot_id()).is_none();
+            pods.retain(|pod| has_kubelet || !is_overdue(pod));
+        }
+        Ok(pods.into_iter().map(pod).collect())
     }
 
     /// Evict this pod, and no later one of its name. `Ok` if it goes or is gone.
@@ -273,7 +305,8 @@ fn pod(pod: KubePod) -> Pod {
     let annotations = meta.annotations.unwrap_or_default();
     let owners = meta.owner_references.unwrap_or_default();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
-    let volumes = pod.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+    let spec = pod.spec.unwrap_or_default();
+    let (volumes, tolerations) = (spec.volumes.unwrap_or_default(), spec.tolerations.unwrap_or_default());
     let phase = pod.status.and_then(|status| status.phase);
     Pod {
         namespace: meta.namespace.unwrap_or_default(),
@@ -284,7 +317,17 @@ fn pod(pod: KubePod) -> Pod {
         finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
         empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
         terminating: meta.deletion_timestamp.is_some(),
+        tolerates_cordon: tolerations.iter().any(tolerates_cordon),
     }
+}
+
+/// As the scheduler has it: the taint has no value.
+fn tolerates_cordon(of: &Toleration) -> bool {
+    let Toleration { effect, key, operator, value, .. } = of;
+    let text = |of: &Option<String>| of.clone().unwrap_or_default();
+    let is_any = operator.as_deref() == Some("Exists");
+    let is_key = text(key) == CORDON || (text(key).is_empty() && is_any);
+    matches!(text(effect).as_str(), "" | "NoSchedule") && is_key && (is_any || text(value).is_empty())
 }
 
 pub(super) fn error_text(error: &kube::Error) -> String {

@@ -198,6 +198,77 @@ fn pods_are_evicted_and_those_of_the_node_stay() {
     assert!(node.is_drained(op).unwrap_err().contains("default/late: it came after the drain"));
 }
 
+/// As those of networks, whose Deployments tolerate everything: on a small cluster there is no other place for them.
+#[test]
+fn a_pod_that_is_put_here_again_although_the_node_is_cordoned_is_evicted_once() {
+    if !server::is_here() {
+        return;
+    }
+    let mut server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node(&mut server);
+    let op = Uuid::new_v4();
+    let tolerates = |toleration: Value| json!({ "spec": { "tolerations": [toleration] } });
+    let everything = || tolerates(json!({ "operator": "Exists" }));
+    others.pod("typha-1", Some("ReplicaSet"), everything());
+    others.runs("typha-1");
+    assert_eq!(node.cordon(op), Ok(()));
+    assert!(node.drain().unwrap_err().contains("default/typha-1: it was evicted"));
+    others.pod("typha-2", Some("ReplicaSet"), everything());
+    assert!(node.drain().unwrap_err().starts_with("1 pod is left: default/typha-1"), "it has not ended");
+    others.gone("typha-1");
+    let cordon = "node.kubernetes.io/unschedulable";
+    others.pod("proxy", Some("ReplicaSet"), tolerates(json!({ "key": cordon, "effect": "NoSchedule" })));
+    assert_eq!((node.drain(), node.is_drained(op)), (Ok(()), Ok(())));
+    assert_eq!(others.names(), ["proxy", "typha-2"]);
+    // Who tolerates something else is not put here by the scheduler, and nobody makes another one of a pod of its own.
+    let others_taint = tolerates(json!({ "key": "gpu", "operator": "Exists" }));
+    for (name, owner, spec) in [
+        ("late", Some("ReplicaSet"), others_taint),
+        ("tired", Some("ReplicaSet"), tolerates(json!({ "operator": "Exists", "effect": "NoExecute" }))),
+        ("debug", None, everything()),
+    ] {
+        others.pod(name, owner, spec);
+        let left = format!("default/{name}: it came after the drain");
+        assert!(node.is_drained(op).unwrap_err().contains(&left), "{name}");
+        others.gone(name);
+    }
+    // The next operation evicts it again.
+    assert_eq!((node.uncordon(op), node.cordon(Uuid::new_v4())), (Ok(()), Ok(())));
+    assert!(node.drain().unwrap_err().contains("default/typha-2: it was evicted"));
+}
+
+/// Its kubelet is what an upgrade is to mend.
+#[test]
+fn a_pod_is_not_waited_for_longer_than_it_may_take_where_no_kubelet_says_that_it_has_ended() {
+    if !server::is_here() {
+        return;
+    }
+    let mut server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node(&mut server);
+    let kubelet_says = |ready: &str| {
+        let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+        let nodes = others.nodes();
+        others.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status))).unwrap();
+    };
+    let op = Uuid::new_v4();
+    for (name, seconds) in [("web", 1), ("slow", 600)] {
+        others.pod(name, Some("ReplicaSet"), json!({ "spec": { "terminationGracePeriodSeconds": seconds } }));
+        others.runs(name);
+    }
+    assert_eq!(node.cordon(op), Ok(()));
+    assert!(node.drain().unwrap_err().contains("2 pods are left"));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    kubelet_says("True");
+    assert!(node.drain().unwrap_err().contains("default/web: it is ending"));
+    kubelet_says("Unknown");
+    assert!(node.drain().unwrap_err().starts_with("1 pod is left: default/slow: it is ending"));
+    others.gone("slow");
+    assert_eq!((node.drain(), node.is_drained(op)), (Ok(()), Ok(())));
+    assert_eq!(others.names(), ["web-"]);
+}
+
 #[test]
 fn a_disruption_budget_is_respected_and_named() {
     if !server::is_here() {
