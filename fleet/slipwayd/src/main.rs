@@ -1,6 +1,15 @@
 //! The node's service.
 
-use std::{future::Future, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, thread};
+use std::{
+    future::Future,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+    thread,
+};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -102,8 +111,18 @@ async fn network(config: &Config, log: &EventLog) -> Result<Option<(TcpListener,
         revoked: tls.revoked.clone(),
     };
     let trust = Trust::load(files, log.clone())?;
-    let listener = TcpListener::bind(tls.listen).await.with_context(|| format!("cannot listen on {}", tls.listen))?;
+    let listener = listen(tls.listen).await.with_context(|| format!("cannot listen on {}", tls.listen))?;
     Ok(Some((listener, trust)))
+}
+
+/// At this address. A machine whose kernel has no IPv6 has none that stands for those of both.
+async fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(at).await {
+        Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) && at.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, at.port())).await
+        }
+        bound => bound,
+    }
 }
 
 /// Ends when the service should.
