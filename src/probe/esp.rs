@@ -21,11 +21,6 @@ pub fn esp_map(disk: &dyn BlockIo, esp: Extent) -> Option<FatMap> {
     fat_map(disk, esp, &ours.iter().map(String::as_str).collect::<Vec<_>>()).ok()
 }
 
-/// Whether GRUB or firmware refuses an ESP that is a file system all the same. What cannot be read refuses nothing.
-pub fn is_refused(disk: &dyn BlockIo, esp: Extent) -> bool {
-    FatVolume::open(disk, esp).is_ok_and(|volume| volume.is_read_by_all().is_err())
-}
-
 fn ours() -> Vec<String> {
     let files = PATHS.iter().chain([&CHAIN, &DRIVE, &HISTORY]).map(|path| (*path).to_owned());
     files.chain(Arch::ALL.iter().map(|arch| arch.efi_path())).collect()

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{
     bootloader::{boot_sector_copy, bootloaders, fats_differ, lost_sectors, may_be_started},
     error::ProbeError,
-    esp::{esp_map, foreign, is_refused},
+    esp::{esp_map, foreign},
     files::{check_files, missing},
     lba0::gpt,
     mend_table::{guid_in, mended_table},
@@ -49,11 +49,11 @@ use slipway_core::{
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     let found = look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))?;
     let esp = found.gpt.part(Part::Esp);
-    // Some firmware starts what GRUB refuses.
-    let esp_boot_sector = (found.esp_lost || is_refused(disk, esp)).then(|| boot_sector_copy(disk, esp)).flatten();
     let misplaced = [found.gpt.misplaced.clone(), misplaced(disk, &found)].concat();
     let gpt = GptFacts { misplaced, ..found.gpt.clone() };
     let (esp_fats, esp_sectors) = (fats_differ(disk, esp), lost_sectors(disk, esp));
+    // Some firmware, or all, may start what is refused here.
+    let esp_boot_sector = boot_sector_copy(disk, esp);
     Ok(SystemFacts { esp_fats, esp_boot_sector, esp_sectors, gpt, ..found })
 }
 

@@ -314,9 +314,11 @@ impl FatMap {
                 return Err(MapError::Other("its directories are larger than any of ours"));
             }
             let (listed, mut directory) = self.directory(&runs, read)?;
-            // What does not begin with itself was zeroed, and is none to add to.
-            if !directory.is_whole && !path.is_empty() {
-                directory.unused.clear();
+            match (path.is_empty(), directory.is_whole) {
+                (true, true) => return Err(MapError::Damaged("its root is another directory")),
+                // What does not begin with itself was zeroed, and is none to add to.
+                (false, false) => directory.unused.clear(),
+                _ => {}
             }
             self.directories.insert(path.to_ascii_lowercase(), directory);
             for found in listed {
@@ -357,14 +359,11 @@ impl FatMap {
                         found.unused.extend(rest.take(MOST_UNUSED));
                         return Ok((listed, found));
                     }
-                    0xe5 => {
+                    // `.` and `..`, or deleted.
+                    b'.' | 0xe5 => {
                         long = LongName::default();
-                        found.unused.push(entry);
-                    }
-                    // `.` and `..`.
-                    b'.' => {
-                        found.is_whole = true;
-                        long = LongName::default();
+                        found.is_whole |= raw[0] == b'.';
+                        found.unused.extend((raw[0] == 0xe5).then_some(entry));
                     }
                     _ if attributes == ATTR_LONG_NAME => long.push(raw),
                     _ if attributes & ATTR_VOLUME_LABEL != 0 => long = LongName::default(),

@@ -179,6 +179,8 @@ fn contradictions_are_refused() {
     for at in [17, 19, 21, 22, 42] {
         assert!(matches!(damaged(&|b| b[at] ^= 1), MapError::Damaged(why) if why.contains("boot sector")), "byte {at}");
     }
+    let directory = map.directory_at("EFI").unwrap();
+    assert_eq!(damaged(&|b| put(b, 44, directory)), MapError::Damaged("its root is another directory"));
     let unread = FatMap::look(LEN, 512, &[], &mut |_, _| false).unwrap_err();
     assert_eq!(unread, MapError::Unreadable(0));
 }
