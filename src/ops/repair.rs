@@ -102,6 +102,9 @@ pub fn run(
     if !report.dry_run {
         note_loaders(disk, observer);
     }
+    if report.dry_run {
+        report.plan.left.iter().for_each(|left| observer.note(&format!("not repaired: {left}")));
+    }
     if report.dry_run || report.plan.left.is_empty() {
         return Ok(report);
     }

@@ -206,10 +206,16 @@ fn the_first_sector_of_the_esp_comes_back() {
     let image = installed(&world);
     tool!("mmd", "-i", esp(&image), "::EFI/others");
     let before = Content::of(&image);
-    let lost: [&dyn Fn(); 4] =
-        [&|| write_at(&image, MIB, &[0; 512]), &|| flip(&image, MIB + 13), &|| flip(&image, MIB + 82), &|| {
-            flip(&image, MIB + 510)
-        }];
+    let lost: [&dyn Fn(); 7] = [
+        &|| write_at(&image, MIB, &[0; 512]),
+        &|| flip(&image, MIB + 13),
+        &|| flip(&image, MIB + 82),
+        &|| flip(&image, MIB + 510),
+        // More sectors than the partition has; one FAT alone in force; EFI as the root.
+        &|| write_at(&image, MIB + 34, &[0xff]),
+        &|| write_at(&image, MIB + 40, &[0x81]),
+        &|| write_at(&image, MIB + 44, &[3]),
+    ];
     for lose in lost {
         lose();
         is_mended(&image, "the first sector of the ESP is damaged");
@@ -221,6 +227,26 @@ fn the_first_sector_of_the_esp_comes_back() {
     let said = on_disk(&image, &["repair"]).succeeds();
     assert!(said.stderr.contains("the first sector of the ESP is written again"), "{}", said.stderr);
     assert!(said.stdout.contains("the boot state has two copies"), "{}", said.stdout);
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// One wrong character of its long name makes it a file of others, with the short name of ours: `fsck.vfat` finds no fault.
+#[test]
+fn a_file_that_has_a_name_of_ours_is_told() {
+    let world = World::new();
+    let image = installed(&world);
+    let head = read_at(&image, MIB, 16 << 20);
+    let short = head.chunks(32).position(|entry| entry.starts_with(b"BOOT2   ENV")).unwrap() as u64;
+    write_at(&image, MIB + (short - 1) * 32 + 9, b"3");
+    for verb in ["status", "repair"] {
+        let said = on_disk(&image, &[verb]).exits(INSTALL);
+        let said = [said.stdout, said.stderr].concat();
+        assert!(said.contains("elsewhere (slipway/boot3.env)") && !said.contains("fsck"), "{said}");
+    }
+    let dry = on_disk(&image, &["repair", "--dry-run"]).succeeds().stderr;
+    assert!(dry.contains("not repaired: slipway/boot2.env"), "{dry}");
+    tool!("mdel", "-i", esp(&image), "::slipway/boot3.env");
+    on_disk(&image, &["repair"]).succeeds();
     on_disk(&image, &["verify"]).succeeds();
 }
 

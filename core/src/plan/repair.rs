@@ -366,21 +366,30 @@ fn damaged_default(system: &SystemFacts) -> Option<Slot> {
 
 /// Parts without a place of their own to be written to: the data there now belongs to other files.
 fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
-    const REMEDY: &str = "check the file system with `fsck.vfat`, and `installer status` then says what is left to do";
+    const REMEDY: &str =
+        "`fsck.vfat -a` on that partition mends the file system, and `installer status` then says what is left to do";
     let (mut left, is_new_esp) = (Vec::new(), matches!(esp, Esp::Made(_)));
     if system.esp_fats.as_ref().is_some_and(|fats| fats.whole.is_none()) && !is_new_esp {
         left.push(format!("{}: {REMEDY}", Loss::Fats));
     }
     let lost = PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path));
-    let again = copy_of_the_fat(system).map(|_| "run `installer repair` once more");
+    let foreign = system.esp_foreign.join(", ");
+    // A file system that is whole has no place only because of others.
+    let again = match copy_of_the_fat(system) {
+        Some(_) => Some("run `installer repair` once more".to_owned()),
+        None if system.esp_map.is_none() || foreign.is_empty() => None,
+        None => Some(format!(
+            "move what others have on the ESP elsewhere ({foreign}), and run `installer repair` once more"
+        )),
+    };
     for path in lost.filter(|_| matches!(esp, Esp::Kept)) {
         left.push(format!(
             "{path} on the ESP is missing, or not exactly one sector of its own, and is not written: {}",
-            again.unwrap_or(REMEDY)
+            again.as_deref().unwrap_or(REMEDY)
         ));
     }
     // By a damaged FAT it is not known.
-    let is_known = !is_new_esp && again.is_none();
+    let is_known = !is_new_esp && copy_of_the_fat(system).is_none();
     if system.history.as_ref().is_some_and(|history| !history.is_kept() && is_known) {
         left.push(format!("{HISTORY} on the ESP is not known to lie there alone, and is not written: {REMEDY}"));
     }

@@ -355,6 +355,13 @@ impl Deciding<'_> {
             self.beside.esp_contradicts || self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
         let why = "the file system of the ESP contradicts itself, so nothing is written to it: mends that, and `installer \
                    status` then says what is left to do";
+        let (foreign, disk) = (self.facts.esp_foreign.join(", "), quoted(self.beside.disk));
+        if is_lost && !is_shared && self.facts.esp_map.is_some() && !foreign.is_empty() {
+            return Some(words(format!(
+                "move what others have on the ESP elsewhere ({foreign}): it has the names or the room of lost files; then \
+                 `installer repair --disk {disk}` writes them again"
+            )));
+        }
         (is_lost || is_shared)
             .then(|| NextStep { command: Some(self.on_part(Part::Esp, "fsck.vfat -a")), why: why.to_owned() })
     }
