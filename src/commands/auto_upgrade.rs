@@ -33,7 +33,7 @@ use crate::{
 
 // A file of a few kilobytes is large.
 const MAX_BYTES: u64 = 64 << 10;
-/// Where packages put it.
+/// Where Debian's package has it.
 const EXAMPLE: &str = "/usr/share/doc/slipway/examples/update.toml";
 
 pub fn run(args: AutoUpgradeArgs, environment: Environment, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -47,7 +47,10 @@ fn read(path: &Path) -> Result<UpdateConfig, Failure> {
     let mut bytes = vec![];
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     read.with_context(|| {
-        format!("{name}: it cannot be read, so this machine does not upgrade itself; {EXAMPLE} is an example")
+        format!(
+            "{name}: it cannot be read, so this machine does not upgrade itself; an example is in installer-auto-upgrade(8), \
+             which `installer man DIR` writes, and in {EXAMPLE} of Debian's package"
+        )
     })
     .or_fail(FailureKind::Input)?;
     if bytes.len() as u64 > MAX_BYTES {
