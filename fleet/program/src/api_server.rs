@@ -16,7 +16,8 @@ pub fn fault(of_kube: &str) -> String {
         None => of_kube.to_owned(),
         Some((_, why)) => {
             let why = why.trim_end_matches(')');
-            let how = "write it as http://HOST:PORT, or unset it: the API server is asked directly";
+            let how = "unset the variable, or write it as http://HOST:PORT; take a kubeconfig without proxy-url: the API \
+                       server is asked directly";
             format!("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address: {why}: {how}")
         }
     }
@@ -61,6 +62,7 @@ mod tests {
             let end = if kube.is_empty() { "" } else { ")" };
             let why = fault(&format!("{kube}failed to parse proxy url: invalid uri character{end}"));
             assert!(why.starts_with(told) && !why.contains(')'), "{why}");
+            assert!(why.ends_with("take a kubeconfig without proxy-url: the API server is asked directly"), "{why}");
         }
         assert_eq!(fault("no such file"), "no such file");
     }

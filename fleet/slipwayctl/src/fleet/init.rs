@@ -1,8 +1,7 @@
 //! `fleet init`: what a fleet begins with. No cluster is asked: the objects are for `kubectl apply -f`.
 
 use std::{
-    fs,
-    io::{self, Write as _},
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -70,8 +69,7 @@ pub fn run(
     }
     if *stdout {
         output.remark(&lines.join("\nslipwayctl: "));
-        let written = io::stdout().write_all(objects.as_bytes());
-        return written.map_err(|e| Failure::Failed(format!("standard output: {e}")));
+        return output.put(&objects);
     }
     authority::replace(&file, objects.as_bytes())?;
     lines.push(format!("next step: kubectl apply -f {}", file.display()));

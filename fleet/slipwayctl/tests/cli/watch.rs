@@ -58,6 +58,8 @@ fn a_reader_that_has_seen_enough_changes_no_result_and_ends_what_has_no_end() {
     {
         assert_eq!(unread(args).ok(), "", "{args:?}");
     }
+    let init = unread(&["fleet", "init", "--image", "registry.example/fleet:1", "--stdout"]);
+    assert!(init.code == 0 && !init.stderr.contains("standard output"), "{init:?}");
     let ill = unread(&["health"]).fails(1);
     assert!(ill.contains("not known to be well") && !ill.contains("standard output"), "{ill}");
 }
