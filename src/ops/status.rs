@@ -242,10 +242,12 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
     let command = |verb| facts.command(verb, disk);
     let why = trial_failure(facts);
     let how = match (env.states[slot], why) {
-        (SlotState::Untried, _) if env.once == Some(slot) && !facts.next.trial => {
+        (SlotState::Untried, _) if env.once == Some(slot) && facts.next.trial => ", is to be tried at the next boot",
+        (SlotState::Untried, _) if env.once == Some(slot) && !facts.slots[slot].verifies => {
             ", is damaged, so the next boot does not try it"
         }
-        (SlotState::Untried, _) if env.once == Some(slot) => ", is to be tried at the next boot",
+        // The boot loader goes by a copy of boot.env that says something else.
+        (SlotState::Untried, _) if env.once == Some(slot) => ", waits for its trial, but the next boot does not try it",
         (SlotState::Untried, _) => {
             &format!(", was cancelled before it ran: `{}` has the next boot try it", command("activate"))
         }

@@ -118,6 +118,9 @@ fn a_damaged_trial_is_not_announced() {
     let said = |facts| status::report(seen(), facts).last_trial.unwrap();
     assert_eq!(said(pending()), "slot B, 1.1.0, is to be tried at the next boot");
     assert_eq!(said(damaged(pending(), Slot::B)), "slot B, 1.1.0, is damaged, so the next boot does not try it");
+    // By the copy of the boot state that the boot loader takes nothing is to be tried.
+    let passed_over = SystemFacts { next: healthy().next, ..pending() };
+    assert_eq!(said(passed_over), "slot B, 1.1.0, waits for its trial, but the next boot does not try it");
 }
 
 /// The states that people meet, each with what is seen beside the facts.
