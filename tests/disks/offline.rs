@@ -214,7 +214,7 @@ fn a_trial_that_waits_beside_a_damaged_default() {
         let circle = ["upgrade", "rollback", "repair"].map(|verb| format!("installer {verb}"));
         assert!(!circle.iter().any(|verb| said.contains(verb)), "{verb:?}: {said}");
     }
-    node.run_under("quiet", &["repair"]).succeeds().says(&["slot A is damaged", "names the command that mends it"]);
+    node.run_under("quiet", &["repair"]).succeeds().says(&["slot A is damaged", "says what mends it"]);
     let step = json_of(&node.disk, &["status"])["next_step"]["why"].clone();
     assert!(step.as_str().unwrap().starts_with("boot this disk: that tries 1.3.0 in slot B once"), "{step}");
 }

@@ -1,7 +1,10 @@
 //! Damaged slots: the advice keeps the data where it can be kept, and `repair` tells of what it leaves.
 
 use slipway_core::{
-    boot::slot::Slot,
+    boot::{
+        env::BootEnv,
+        slot::{PerSlot, Slot, SlotState},
+    },
     disk::{
         meta::{ADV_BYTES, Meta},
         volume_fault::Format,
@@ -11,7 +14,7 @@ use slipway_core::{
 };
 use slipway_test_support::system::{
     base,
-    states::{confirmed, damaged, from_outside, healthy, on_trial, pending, tried, without_boot_state},
+    states::{confirmed, damaged, from_outside, healthy, on_trial, pending, tried, with_env, without_boot_state},
 };
 
 use super::{
@@ -60,7 +63,7 @@ fn what_failed_its_trial_needs_a_flag() {
 
 #[test]
 fn a_repair_tells_of_what_it_leaves() {
-    const REMEDY: &str = "`installer verify` names the command that mends it";
+    const REMEDY: &str = "`installer verify` says what mends it";
     let plan = |facts: SystemFacts| plan::repair(&base(9), &facts, None, false).unwrap();
     for (facts, slot) in
         [(pending(), Slot::A), (pending(), Slot::B), (tried(), Slot::B), (confirmed(), Slot::A), (confirmed(), Slot::B)]
@@ -68,6 +71,14 @@ fn a_repair_tells_of_what_it_leaves() {
         let plan = plan(damaged(facts, slot));
         let told = format!("slot {slot} is damaged (vmlinuz: damaged: its SHA-256 is not the one listed): {REMEDY}");
         assert!(plan.left.is_empty() && plan.warnings.contains(&told), "{plan}");
+    }
+    // The boot rule starts the default in any state, if the other slot is not good.
+    for state in [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Bad] {
+        let states = |states| PerSlot { a: state, ..states };
+        let facts = with_env(tried(), |env| BootEnv { states: states(env.states), ..env });
+        let plan = plan(damaged(facts, Slot::B));
+        let is_told = plan.warnings.iter().any(|told| told.starts_with("slot B is damaged") && told.ends_with(REMEDY));
+        assert!(plan.left.is_empty() && is_told, "{state:?}: {plan}");
     }
     // An upgrade does not write the slot that runs.
     for facts in [damaged(on_trial(), Slot::A), damaged(tried(), Slot::A), both(on_trial()), both(confirmed())] {

@@ -343,13 +343,15 @@ fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
 
 /// Tells of damaged slots. What replaces them depends on what runs and what boots. Where nothing boots, that is left to do.
 fn damaged_slots(draft: &mut Draft, env: &BootEnv) -> Option<String> {
-    const REMEDY: &str = "`installer verify` names the command that mends it";
+    const REMEDY: &str = "`installer verify` says what mends it";
     let system = draft.system;
     let used = || Slot::BOTH.into_iter().filter(|slot| env.states[*slot] != SlotState::Empty);
     let told = |slot: Slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].problem()?));
     let damaged: Vec<String> = used().filter_map(told).collect();
-    let boots = |slot: Slot| env.states[slot] == SlotState::Good || env.once == Some(slot);
-    if !damaged.is_empty() && !used().any(|slot| boots(slot) && system.slots[slot].damage().is_none()) {
+    // The default may boot in any state.
+    let boots = |slot: Slot| env.default == slot || env.states[slot] == SlotState::Good || env.once == Some(slot);
+    let is_whole = |slot: Slot| system.slots[slot].damage().is_none();
+    if !damaged.is_empty() && !Slot::BOTH.into_iter().any(|slot| boots(slot) && is_whole(slot)) {
         return Some(format!("{}, and no slot boots that is whole: {REMEDY}", damaged.join(", ")));
     }
     draft.warnings.extend(damaged.iter().map(|what| format!("{what}: {REMEDY}")));

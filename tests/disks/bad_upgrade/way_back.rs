@@ -18,7 +18,7 @@ fn the_default_damaged_and_the_trial_armed() {
     let texts =
         ["slot B is to be tried at the next boot", "slot A, the default, is damaged", "boot the disk, which tries it"];
     refused(&node, INSTALL, &texts, || node.run('A', false, &["rollback"]));
-    node.run('A', false, &["repair"]).succeeds().says(&["slot A is damaged", "names the command that mends it"]);
+    node.run('A', false, &["repair"]).succeeds().says(&["slot A is damaged", "says what mends it"]);
     assert_eq!(json_of(&node.disk, &["status"])["next_step"]["command"], Value::Null);
     node.next.write("cmdline", "another");
     let texts =
