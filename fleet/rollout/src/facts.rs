@@ -150,7 +150,7 @@ pub struct Retry {
 pub struct Interruption {
     /// The name of that node, the last time.
     pub node: String,
-    /// When the controllers saw it, the last time.
+    /// When that was, the last time.
     pub at: Timestamp,
     /// How often it came to that, in this wave.
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -160,6 +160,15 @@ pub struct Interruption {
 impl Interruption {
     /// So many show that it does not come to an end by itself.
     pub const MANY: u32 = 5;
+
+    /// It says itself that it was well only since then. Others that say the same, one after the other, count as one: a service
+    /// may be started anew on all of them.
+    pub(crate) fn told(before: Option<Self>, node: &Node, since: Timestamp) -> Self {
+        match before {
+            Some(before) if before.node != node.name => Self { node: node.name.clone(), at: since, ..before },
+            before => Self::once_more(before, node, since),
+        }
+    }
 
     /// Now by this node. It counts once a minute: two controllers may see a node differently for a while.
     pub(crate) fn once_more(before: Option<Self>, node: &Node, now: Timestamp) -> Self {

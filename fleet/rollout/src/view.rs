@@ -239,8 +239,8 @@ impl<'a> View<'a> {
                 // only after the last time that counted, so controllers whose clocks differ count it once.
                 let heard = interruption.as_ref().map_or(seen, |of| of.at.max(seen));
                 if since.duration_since(heard) > UNSEEN {
-                    interruption = Some(Interruption::once_more(interruption, last, now));
                     seen = since.min(now);
+                    interruption = Some(Interruption::told(interruption, last, seen));
                 }
                 let until = soak.after(since.max(seen));
                 let is_passed_over = self.facts.override_at(now).is_some_and(|word| word.soak == Some(passed));

@@ -1,12 +1,13 @@
 //! Soaks: how long, whom they wait for, and what a canary that is not well for long does to its rollout.
 
 use jiff::ToSpan as _;
+use serde_json::json;
 use slipway_fleet::{observed_node::NoReport, report};
 use slipway_node_api::v1::HealthState;
 
 use super::{
-    attacks::{keep, with_a_canary},
-    scene::{Scene, now},
+    attacks::{arrive, keep, with_a_canary},
+    scene::{NEW, Scene, now, payload},
 };
 
 /// It may start again and again, and be well for some minutes each time.
@@ -110,6 +111,34 @@ fn a_canary_that_is_never_well_for_long_is_named_and_at_last_the_rollout_is_paus
     let (rollout, pool) = look(1000);
     assert_eq!((rollout.paused, rollout.denied), (Some(why.clone()), None));
     assert_eq!((pool.state.as_str(), pool.message), ("Paused", why));
+}
+
+/// Their service gets another configuration, one after the other. Each of them is well.
+#[test]
+fn canaries_whose_service_is_started_anew_one_after_the_other_pause_nothing() {
+    let mut scene = Scene::new(8);
+    scene.policy("x", json!({ "steps": [{ "nodes": 7, "soak": "24h" }] }));
+    scene.pool("p", json!({ "policies": ["x"] }));
+    scene.roll();
+    (0..8).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    let plan = scene.objects.rollouts[0].spec.plan.clone();
+    let canaries: Vec<usize> = plan.waves[0].nodes.iter().map(|of| of.uid[4..].parse().unwrap()).collect();
+    canaries.iter().for_each(|n| arrive(&mut scene, *n));
+    // Seconds after the beginning.
+    let mut since = [-90_i64; 8];
+    for look in 0..=7_usize {
+        let at = 600 * i64::try_from(look).unwrap();
+        let anew = look.checked_sub(1).map(|of| canaries[of]);
+        anew.into_iter().for_each(|n| since[n] = at - 30);
+        scene.readings.values_mut().for_each(|reading| reading.at = now() + at.seconds());
+        (0..8).for_each(|n| scene.says(n).health.as_mut().unwrap().seconds = (at - since[n]).unsigned_abs());
+        let round = scene.round_at(now() + at.seconds());
+        keep(&mut scene, &round);
+        let told = scene.objects.rollouts[0].status.clone().unwrap();
+        let interruption = told.interruption.map(|of| (of.node, of.at, of.times));
+        assert_eq!(interruption, anew.map(|n| (format!("n{n}"), now() + (at - 30).seconds(), 1)));
+        assert_eq!(told.paused, None);
+    }
 }
 
 /// Two controllers whose clocks differ by an hour, and a canary that stays well.
