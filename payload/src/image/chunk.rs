@@ -67,7 +67,7 @@ pub fn chunk(
     let mut value: Value =
         serde_json::from_slice(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
     let media_type = media_type(&root);
-    let mut names = vec![before];
+    let (mut names, mut failed) = (vec![before], None);
     if value["manifests"].is_array() {
         let index: ImageIndex =
             parse_document(&root.bytes).map_err(|e| ImageError::invalid(work.store.name(), e.to_string()))?;
@@ -76,7 +76,10 @@ pub fn chunk(
             // An only image without a platform is chosen for each, and may be for one alone.
             let is_unnamed = platform_of(descriptor).is_none();
             let image = match resolve(&work.store, arch) {
-                Err(ImageError::WrongPlatform { .. }) if is_unnamed => continue,
+                Err(other @ ImageError::WrongPlatform { .. }) if is_unnamed => {
+                    failed = failed.or(Some(other));
+                    continue;
+                }
                 image => image?,
             };
             names.push(Sha256::of(&image.manifest.bytes));
@@ -99,7 +102,8 @@ pub fn chunk(
     }
     if work.layers.is_empty() {
         let why = "no layer of it has kernel, initramfs or squashfs of a payload in /usr/install/ARCH";
-        return Err(ImageError::invalid(work.store.name(), why));
+        let failed = failed.filter(|_| names == [before]);
+        return Err(failed.unwrap_or_else(|| ImageError::invalid(work.store.name(), why)));
     }
     let bytes = value.to_string().into_bytes();
     let digest = Sha256::of(&bytes);

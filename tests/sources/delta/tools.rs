@@ -58,6 +58,18 @@ fn what_is_no_image_in_a_layout_is_refused() {
     let empty = Layout::new(&world.path("empty"));
     images::Image::new(vec![images::Layer::new(images::dirs().end(), Pack::Gzip)]).write(&empty, "1");
     chunk(&empty.source()).exits(2).says(&["no layer"]);
+    // An only image whose platform the index does not name.
+    for (arch, says) in [("riscv64", "riscv64"), ("amd64", "no layer"), ("arm64", "no layer")] {
+        let layout = Layout::new(&world.path(&arch.to_uppercase()));
+        let mut image = images::Image::new(vec![images::Layer::new(images::dirs().end(), Pack::Gzip)]);
+        image.arch = arch;
+        let index = json!({"schemaVersion": 2, "mediaType": images::INDEX, "manifests": [image.write_blobs(&layout)]});
+        let index = index.to_string();
+        layout.blob(index.as_bytes());
+        layout.tag("1", &images::descriptor(images::INDEX, index.as_bytes()));
+        let said = chunk(&layout.source()).exits(2).says(&[says]).stderr;
+        assert_eq!(said.contains("no layer"), arch != "riscv64", "{said}");
+    }
 }
 
 /// A reader of what zstd:chunked or eStargz say would look for their table in a plain archive.
