@@ -414,7 +414,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
             ImageError::WrongPlatform { .. } => Id::WrongArchitecture,
             ImageError::Setting { .. } => Id::RegistrySettings,
             ImageError::Denied { .. } => Id::RegistryDenied,
-            ImageError::Fetch { .. } => Id::RegistryUnreachable,
+            ImageError::Fetch { .. } | ImageError::Unsupported { .. } => Id::RegistryUnreachable,
             ImageError::Io { .. } => Id::ImageUnreadable,
         };
         Known::new(id).or_remedy(error.remedy())

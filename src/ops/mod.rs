@@ -192,7 +192,7 @@ fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
 /// cannot be read or written is a problem of the environment; a wrong reference or image is wrong input.
 fn source_failure(source: &SourceRef, error: anyhow::Error) -> Failure {
     let kind = match (error.downcast_ref::<ImageError>(), source) {
-        (Some(ImageError::Fetch { .. } | ImageError::Denied { .. }), _)
+        (Some(ImageError::Fetch { .. } | ImageError::Unsupported { .. } | ImageError::Denied { .. }), _)
         | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => FailureKind::Dependency,
         (Some(ImageError::Io { .. }), _) => FailureKind::Environment,
         _ => FailureKind::Input,

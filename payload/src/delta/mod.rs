@@ -94,10 +94,11 @@ impl Old<'_> {
     /// Whether an error may come from here: bytes were taken from the disk or chosen by an index, and they were not those of the
     /// payload. A registry that failed was asked for the whole layer before.
     pub fn is_to_blame(&self, error: &anyhow::Error) -> bool {
+        use ImageError::{Denied, Fetch, NotFound, Unsupported};
         let of_registry = error.chain().any(|cause| {
             let through_reader = cause.downcast_ref::<io::Error>().and_then(|e| e.get_ref()?.downcast_ref());
             let image = cause.downcast_ref::<ImageError>().or(through_reader);
-            matches!(image, Some(ImageError::Fetch { .. } | ImageError::Denied { .. } | ImageError::NotFound { .. }))
+            matches!(image, Some(Fetch { .. } | Unsupported { .. } | Denied { .. } | NotFound { .. }))
         });
         self.said.used.load(Ordering::Relaxed) && !of_registry
     }

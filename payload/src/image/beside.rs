@@ -98,13 +98,14 @@ impl<'s> Reader<'s> {
 
     /// `place` is for messages that do not say it themselves.
     pub fn fault(&mut self, place: &str, error: ImageError) {
+        use ImageError::{Denied, Fetch, Io, Unsupported};
         if self.faults.len() < MAX_FAULTS {
             let text = error.to_string();
             self.faults.push(if text.starts_with(place) { text } else { format!("{place}: {text}") });
         } else {
             self.untold += 1;
         }
-        if let ImageError::Fetch { .. } | ImageError::Denied { .. } | ImageError::Io { .. } = error {
+        if let Fetch { .. } | Unsupported { .. } | Denied { .. } | Io { .. } = error {
             self.unanswered.get_or_insert(error);
         }
     }

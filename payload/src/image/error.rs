@@ -41,6 +41,9 @@ pub enum ImageError {
     /// The registry failed, or cannot be reached.
     #[error("{}: {}", printable(what), printable(why))]
     Fetch { what: String, why: String },
+    /// The registry does not know such requests, or does not take such content.
+    #[error("{}: {}", printable(what), printable(why))]
+    Unsupported { what: String, why: String },
     #[error("{}: {source}", printable(what))]
     Io { what: String, source: io::Error },
 }

@@ -53,7 +53,7 @@ pub fn push(
     sink.put_manifests(&[], &manifests)?;
     match put_chunks(image, there, sink, &mut pushed) {
         // Not every registry takes artifacts. It is for saving traffic, and without it the image is whole.
-        Err(error @ ImageError::Fetch { .. }) => pushed.left.push(format!("index of chunks: {error}")),
+        Err(error @ ImageError::Unsupported { .. }) => pushed.left.push(format!("index of chunks: {error}")),
         put => put?,
     }
     let names = image.names();

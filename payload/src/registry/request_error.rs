@@ -42,7 +42,7 @@ pub enum RequestErrorKind {
     Fetch,
     /// A [`Self::Fetch`]: a store behind a redirect answers 403. Its address may be signed for GET alone.
     Unsigned,
-    /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
+    /// The registry says that it does not know such requests, or takes no such content.
     Unsupported,
 }
 
@@ -110,9 +110,8 @@ impl RequestError {
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Setting => ImageError::Setting { what, why: self.why },
             RequestErrorKind::Denied | RequestErrorKind::Forbidden => ImageError::Denied { what, why: self.why },
-            RequestErrorKind::Fetch | RequestErrorKind::Unsigned | RequestErrorKind::Unsupported => {
-                ImageError::Fetch { what, why: self.why }
-            }
+            RequestErrorKind::Unsupported => ImageError::Unsupported { what, why: self.why },
+            RequestErrorKind::Fetch | RequestErrorKind::Unsigned => ImageError::Fetch { what, why: self.why },
         }
     }
 
@@ -186,16 +185,15 @@ impl RequestError {
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         let passing = |why: String| RequestError { kind: RequestErrorKind::Fetch, why, again };
+        let unsupported = |why: String| RequestError { kind: RequestErrorKind::Unsupported, why, again: None };
         match status.as_u16() {
             404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
-            400 if !origin.tls && is_no_registry => {
-                RequestError { kind: RequestErrorKind::Unsupported, why: format!("{answer}{IF_TLS}"), again: None }
-            }
+            400 if !origin.tls && is_no_registry => unsupported(format!("{answer}{IF_TLS}")),
             // As nginx says it, in a page.
             400 if is_no_registry && text.windows(PAGE.len()).any(|words| words == PAGE) => {
                 RequestError::fetch(format!("{answer}: it {NO_CLIENT}"))
             }
-            400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },
+            400 | 405 | 406 | 415 | 422 | 501 => unsupported(answer),
             429 => passing(format!("{answer}: too many requests, wait or log in")),
             413 => RequestError::fetch(format!(
                 "{answer}: it takes nothing of this size; whoever runs it, or a proxy before it, has to allow more"

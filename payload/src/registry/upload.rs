@@ -146,12 +146,14 @@ fn lost(failure: RequestError) -> RequestError {
 /// The image is not what is missing: the registry may have lost blobs of it meanwhile.
 fn not_taken(failure: RequestError) -> RequestError {
     let is_lost = failure.kind == RequestErrorKind::NotFound || failure.why.contains("BLOB_UNKNOWN");
-    let why = match is_lost {
-        true => "it does not take the manifest (it may have lost blobs meanwhile: push again)",
-        false if failure.is_no() => "it does not take the manifest",
+    let (why, kind) = match is_lost {
+        true => {
+            ("it does not take the manifest (it may have lost blobs meanwhile: push again)", RequestErrorKind::Fetch)
+        }
+        false if failure.is_no() => ("it does not take the manifest", failure.kind),
         false => return failure,
     };
-    RequestError { why: format!("{}: {why}", failure.why), kind: RequestErrorKind::Fetch, ..failure }
+    RequestError { why: format!("{}: {why}", failure.why), kind, ..failure }
 }
 
 fn with_digest(url: Url, blob: &Descriptor) -> Url {

@@ -7,7 +7,7 @@ use slipway_test_support::{
     images::{self, Layout, Pack, built},
     registry::{
         Debian, run,
-        server::{Server, reply},
+        server::{Request, Server, reply},
     },
     signing::{Kind, Signer},
     world::{Outcome, World, installer},
@@ -146,18 +146,15 @@ fn an_image_without_a_platform_is_prepared() {
     assert!(listed[0] == listed[1] && listed[0] != ours["digest"] && listed[2] == other["digest"], "{listed:?}");
 }
 
-/// GitLab, for one, knows the media types that it takes. Without the index the image is whole.
-#[test]
-fn a_registry_without_artifacts_gets_the_image() {
-    let world = World::new();
-    let (_node, layout) = prepared(&world);
-    chunk(&layout);
+/// A registry that answers so to what has this text: with a status, or 0, with what is no HTTP.
+fn answering(status: u16, at: &'static str) -> Server {
     let tagged = Mutex::new(String::new());
-    let server = Server::new(move |request, out| match (request.method.as_str(), request.target.as_str()) {
+    Server::new(move |request, out| match (request.method.as_str(), request.target.as_str()) {
         ("POST", _) => reply(out, 202, &[("Location", "/upload")], b""),
-        ("PUT", _) if request.body.contains("\"artifactType\"") => {
-            reply(out, 400, &[], br#"{"errors": [{"code": "MANIFEST_INVALID"}]}"#)
-        }
+        ("PUT", _) if request.body.contains(at) => match status {
+            0 => out.write_all(b"no HTTP\r\n\r\n"),
+            _ => reply(out, status, &[], br#"{"errors": [{"code": "MANIFEST_INVALID"}]}"#),
+        },
         ("PUT", "/v2/os/manifests/1") => {
             *tagged.lock().unwrap() = images::digest(request.body.as_bytes());
             reply(out, 201, &[], b"")
@@ -171,12 +168,32 @@ fn a_registry_without_artifacts_gets_the_image() {
             None => reply(out, 404, &[], b""),
         },
         _ => reply(out, 404, &[], b""),
-    });
-    let to = format!("docker://127.0.0.1:{}/os:1", server.port);
-    let args = ["push", &format!("{}:1", layout.source()), &to, "--plain-http", "--progress=none", "--output=json"];
-    let pushed = Outcome::of(&mut installer(args)).succeeds();
-    assert!(pushed.stderr.contains("note: not copied: index of chunks: "), "{}", pushed.stderr);
-    assert_eq!(pushed.json()["left_behind"].as_array().unwrap().len(), 1);
+    })
+}
+
+/// GitLab, for one, knows the media types that it takes. Without the index the image is whole. What may pass is no such answer.
+#[test]
+fn a_registry_without_artifacts_gets_the_image() {
+    const ARTIFACT: &str = "\"artifactType\"";
+    let world = World::new();
+    let (_node, layout) = prepared(&world);
+    chunk(&layout);
+    let push = |server: &Server| {
+        let to = format!("docker://127.0.0.1:{}/os:1", server.port);
+        let args = ["push", &format!("{}:1", layout.source()), &to, "--plain-http", "--progress=none", "--output=json"];
+        Outcome::of(&mut installer(args))
+    };
+    for status in [400, 415, 422] {
+        let pushed = push(&answering(status, ARTIFACT)).succeeds();
+        assert!(pushed.stderr.contains("note: not copied: index of chunks: "), "{}", pushed.stderr);
+        assert_eq!(pushed.json()["left_behind"].as_array().unwrap().len(), 1);
+    }
+    for (status, at) in [(413, ARTIFACT), (0, ARTIFACT), (413, "slipchk1")] {
+        let server = answering(status, at);
+        assert_eq!(push(&server).exits(5).json()["id"], "registry-unreachable", "{status} {at}");
+        let is_tag = |request: &Request| request.method == "PUT" && request.target == "/v2/os/manifests/1";
+        assert!(!server.requests().iter().any(is_tag), "{status} {at}: the tag has moved");
+    }
 }
 
 /// A signature of before is not one of the new image; signed anew, the policy is met and the index is covered.

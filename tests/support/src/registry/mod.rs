@@ -357,7 +357,7 @@ pub fn says(error: &ImageError, texts: &[&str]) -> &'static str {
         ImageError::WrongPlatform { .. } => "wrong platform",
         ImageError::Setting { .. } => "setting",
         ImageError::Denied { .. } => "denied",
-        ImageError::Fetch { .. } => "fetch",
+        ImageError::Fetch { .. } | ImageError::Unsupported { .. } => "fetch",
         ImageError::Io { .. } => "io",
     }
 }
