@@ -5,7 +5,7 @@ use std::{io::Read as _, str::FromStr as _};
 
 use oci_spec::image::{Descriptor, MediaType, Sha256Digest};
 
-use crate::image::{ImageError, ImageStore, VerifyingReader, sent, sha256_of};
+use crate::image::{ImageError, ImageStore, VerifyingReader, past_mirrors, sent, sha256_of};
 use slipway_core::{
     delta::index::{DIGEST_ANNOTATION, Index, IndexError, MAX_BYTES, MEDIA_TYPE, Parser, SIZE_ANNOTATION},
     payload::image_ref::parse_digest,
@@ -36,16 +36,19 @@ pub fn descriptor_of_index(layer: &Descriptor) -> Result<Option<Descriptor>, Ima
 
 /// Reads the index of this layer as a stream. Its digest and its size are compared, and it has to be about this layer.
 pub fn fetch_index(store: &dyn ImageStore, layer: &Descriptor, descriptor: &Descriptor) -> Result<Index, ImageError> {
-    let blob = store.blob(descriptor)?;
-    let what = sent(format!("index of chunks {}", descriptor.digest()), store);
-    let mut reader = VerifyingReader::of_blob(blob, what.clone(), descriptor)?;
-    let wrong = |why: IndexError| ImageError::invalid(&what, why.to_string());
-    let mut parser = Parser::new(sha256_of(layer)?, layer.size());
-    let mut buf = [0; 16 << 10];
-    loop {
-        match reader.read(&mut buf).map_err(|e| ImageError::of_io(&what, e))? {
-            0 => return parser.finish().map_err(wrong),
-            n => parser.push(&buf[..n]).map_err(wrong)?,
+    let (name, digest) = (format!("index of chunks {}", descriptor.digest()), sha256_of(layer)?);
+    let index = past_mirrors(store, ImageError::is_wrong, || {
+        let blob = store.blob(descriptor)?;
+        let what = sent(name.clone(), store);
+        let mut reader = VerifyingReader::of_blob(blob, what.clone(), descriptor)?;
+        let (mut parser, mut parsed, mut buf) = (Parser::new(digest, layer.size()), Ok(()), [0; 16 << 10]);
+        loop {
+            match reader.read(&mut buf).map_err(|e| ImageError::of_io(&what, e))? {
+                0 => return Ok(parsed.and_then(|()| parser.finish())),
+                // To its end in any case: what has the right digest is no fault of a mirror.
+                n => parsed = parsed.and_then(|()| parser.push(&buf[..n])),
+            }
         }
-    }
+    })?;
+    index.map_err(|why: IndexError| ImageError::invalid(name, why.to_string()))
 }

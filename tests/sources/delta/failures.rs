@@ -80,6 +80,37 @@ fn a_mirror_is_told_from_its_registry() {
     assert!(fetched < bytes / 4 && !said.contains("all of"), "{fetched} of {bytes}: {said}");
 }
 
+/// The registry has the right one. One that is wrong there, too, is no fault of the mirror.
+#[test]
+fn a_mirror_with_a_wrong_index_is_passed_by() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let (bytes, index) = (image.layer_bytes(), image.index());
+    let through = |own: &Image, mirror: Image| {
+        let (own, mirror) = (serve(own.clone(), Fault::None), serve(mirror, Fault::None));
+        let url = format!("http://127.0.0.1:{}", mirror.port);
+        let outcome = upgrade(&node, own.port, &["--mirror", &format!("127.0.0.1:{}={url}", own.port)]).succeeds();
+        slot_b_is_next(&node);
+        interrupt(&node);
+        (number(&outcome.json(), "bytes_fetched"), outcome.stderr, own.requests().len())
+    };
+    let mut other = index.clone();
+    *other.last_mut().unwrap() ^= 1;
+    for wrong in [vec![0; index.len()], other] {
+        let mut mirror = image.clone();
+        mirror.blobs.insert(digest(&index), wrong);
+        let (fetched, said, _) = through(&image, mirror);
+        assert!(fetched < bytes / 4 && !said.contains("all of"), "{fetched} of {bytes}: {said}");
+    }
+    let mut lies = index;
+    lies[8] ^= 1;
+    let image = image.with_index(lies);
+    let (fetched, said, asked) = through(&image, image.clone());
+    assert!(said.contains("about another layer") && fetched >= bytes, "{fetched} of {bytes}: {said}");
+    assert_eq!(asked, 0, "the mirror has all");
+}
+
 #[test]
 fn what_can_be_mended_costs_little() {
     for fault in [Fault::Short, Fault::ToTheEnd, Fault::RedirectOnce] {
@@ -195,7 +226,7 @@ fn an_index_that_is_not_there_costs_traffic_alone() {
     };
     for (image, why) in [
         (gone, "not found"),
-        (other, "it is no index of chunks"),
+        (other, "SHA-256 of its content is"),
         (with(INDEX, "sha512:00"), "is not sha256:"),
         (with(INDEX_SIZE, "99999999999"), "is no size up to"),
         (with(INDEX_SIZE, "-1"), "is no size up to"),
