@@ -25,9 +25,10 @@
 //! * **Given up**: nothing new begins, ever, and nodes that are at it are asked to go back. That is no failure of the
 //!   payload: nothing is denied. A node with a grant that did not begin keeps it: a request may be on its way.
 //! * **The way back**, where people want it: once the denial is written, nodes of the plan that run the payload are granted
-//!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
-//!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once, or once more in a later
-//!   window if a person has freed its grant. A person's pause holds it back, and one of the controllers' own does not.
+//!   in the plan's order, but later if they have obeyed a later grant, and asked to have the system of their other slot run
+//!   again. That is held to the same ledger, windows and budgets; waves and soaks are over, and nothing is staged. A node is
+//!   asked once, or once more in a later window if a person has freed its grant. A person's pause holds it back, and one of
+//!   the controllers' own does not.
 //! * **A kubelet that the payload names** goes with the API server, forward and back, or its node waits.
 //! * **A node that a younger pool's labels name, too**, waits for room in both. In its own pool nobody waits for it in the
 //!   meantime, but for a later wave.
@@ -290,9 +291,7 @@ impl View<'_> {
             && wave.is_some()
             && let Some(rollback) = &gate.rollback
         {
-            return ahead
-                .or_else(|| self.returns_later(observed, gate))
-                .or_else(|| Some(self.returns(observed, rollback)));
+            return ahead.or_else(|| Some(self.returns_now(observed, rollback, gate.retry)));
         }
         if report.runs == payload {
             let why = if report.busy { Blocked::Busy } else { Blocked::NotWell };
@@ -333,11 +332,22 @@ impl View<'_> {
         Some(why.or_else(|| self.skew(report)).or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
     }
 
-    /// Why a node that is to go back is not asked again yet. It would have the place of others again and again.
-    fn returns_later(&self, observed: &ObservedNode, gate: &Gate) -> Option<Blocked> {
-        let Retry { below, from } = gate.retry.filter(|_| self.has_not_returned(&observed.node))?;
-        let token = self.last_token(&observed.node.uid, observed.report.as_ref()?);
-        (token >= below).then_some(Blocked::ReturnsLater { from })
+    /// Why a node that runs the payload does not go back now. One whose grant a person has freed would have the place of others
+    /// again and again.
+    fn returns_now(
+        &self,
+        observed: &ObservedNode,
+        rollback: &(RollbackPolicy, Option<Blocked>),
+        retry: Option<Retry>,
+    ) -> Blocked {
+        let why = self.returns(observed, rollback);
+        let retry = retry.filter(|_| why == Blocked::Granted && self.has_not_returned(&observed.node));
+        match retry.zip(observed.report.as_ref()) {
+            Some((Retry { below, from }, report)) if self.last_token(&observed.node.uid, report) >= below => {
+                Blocked::ReturnsLater { from }
+            }
+            _ => why,
+        }
     }
 
     /// Why nothing begins in this wave: for a reason of the whole rollout, or because a person has not approved it.

@@ -124,11 +124,13 @@ impl<'a> View<'a> {
         attempts
     }
 
-    /// It was to go back from the denied payload, and a person has freed its grant before it did.
+    /// It was to go back from the denied payload, and a person has freed its grant before it did. Who has obeyed that grant,
+    /// as on the way forward, says itself what came of it.
     pub(crate) fn has_not_returned(&self, node: &Node) -> bool {
-        let is_on_it = || self.observed.get(node.uid.as_str()).is_some_and(|of| of.runs(self.facts.plan.payload));
-        let is_deferred = || self.attempts.nodes.get(&node.uid).is_some_and(|of| of.deferred);
-        self.facts.denied.is_some() && is_deferred() && is_on_it()
+        let is_deferred = |of: &&Attempts| of.deferred && self.facts.denied.is_some();
+        let Some(of) = self.attempts.nodes.get(&node.uid).filter(is_deferred) else { return false };
+        let report = self.observed.get(node.uid.as_str()).and_then(|observed| observed.report.as_ref());
+        report.is_some_and(|report| report.runs == self.facts.plan.payload && report.token < of.token)
     }
 
     /// The failure of this node, if it is not tried again.
@@ -297,7 +299,8 @@ impl<'a> View<'a> {
     }
 
     /// Each node with its wave, in the plan's order, as it is seen now; then those that are not in the plan; then those
-    /// that are gone and still hold a grant in this pool.
+    /// that are gone and still hold a grant in this pool. On the way back those that have obeyed a later grant come later: one
+    /// that says so, is well, and stays as it is would be the first for ever.
     pub(crate) fn nodes_in_order(&self) -> Vec<(Option<usize>, &'a Node)> {
         let plan = &self.facts.plan;
         let waves: BTreeMap<&str, usize> = plan.nodes().map(|(wave, node)| (node.uid.as_str(), wave)).collect();
@@ -307,6 +310,11 @@ impl<'a> View<'a> {
         let strangers = strangers.filter(|node| !waves.contains_key(node.uid.as_str())).map(|node| (None, node));
         let gone = self.held.values().map(|grant| &grant.node).filter(|node| node.pool == plan.pool);
         let gone = gone.filter(|node| !self.observed.contains_key(node.uid.as_str())).map(|node| (None, node));
-        planned.chain(strangers).chain(gone).collect()
+        let mut nodes: Vec<_> = planned.chain(strangers).chain(gone).collect();
+        if self.rollback().is_some() {
+            let report = |node: &Node| self.observed.get(node.uid.as_str())?.report.as_ref();
+            nodes.sort_by_key(|(_, node)| report(node).map_or(0, |report| report.token));
+        }
+        nodes
     }
 }

@@ -138,7 +138,7 @@ fn on_the_way_back_the_others_go_before_one_whose_grant_a_person_has_freed() {
         let waits = told(&scene, &round, stays);
         let why = "a person has freed the grant with which it was to go back, and that is repeated from \
                    2026-06-01T13:00:00Z on";
-        assert_eq!((waits.reason.as_str(), waits.message.as_str()), ("RetriesLater", why));
+        assert_eq!((waits.reason.as_str(), waits.message.as_str()), ("ReturnsLater", why));
         scene.says(n).token = grant.token;
         scene.says(n).disk.as_mut().unwrap().running = Slot::A.into();
     }
@@ -146,6 +146,29 @@ fn on_the_way_back_the_others_go_before_one_whose_grant_a_person_has_freed() {
     keep(&mut scene, &round);
     assert_eq!((held(&round).len(), report::state(round.pools["p"].as_ref().unwrap())), (0, "Denied"));
     assert_eq!(held(&scene.round_at(now() + 1.hours())), [stays].into(), "it is asked once more");
+}
+
+/// It did not answer for long, and has obeyed nevertheless. Nobody waits with it for the next window.
+#[test]
+fn whose_grant_of_the_way_forward_a_person_has_freed_goes_back_at_once() {
+    let mut scene = staged(3);
+    scene.pool("p", json!({ "rollback": {} }));
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let (n, token) = (*held(&round).first().unwrap(), round.ledger.grants[0].token);
+    let answers = scene.readings.clone();
+    scene.silence(n);
+    let word = json!([{ "token": token, "who": "a", "why": "its mainboard is dead" }]);
+    scene.ledger.spec.release = serde_json::from_value(word).unwrap();
+    let round = scene.round();
+    keep(&mut scene, &round);
+    assert!(round.freed.len() == 1 && held(&round).is_empty(), "{:?}", round.ledger);
+    scene.readings = answers;
+    scene.says(n).token = token;
+    scene.says(n).health.as_mut().unwrap().set_state(HealthState::Ill);
+    arrive(&mut scene, n);
+    scene.objects.rollouts[0].status.as_mut().unwrap().denied = Some("it eats files".to_owned());
+    assert_eq!(held(&scene.round()), [n].into(), "{:?}", told(&scene, &scene.round(), n));
 }
 
 /// A worker may be made a node of the control plane at any time. Its grant was given to a worker.

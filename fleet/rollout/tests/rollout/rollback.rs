@@ -3,9 +3,11 @@
 use jiff::ToSpan;
 use proptest::{collection::vec, prelude::*};
 use slipway_rollout::{
+    attempts::{Attempts, History},
     decide::{Action, decide},
     facts::{Facts, RollbackPolicy, RollbackState, WindowOverride},
     ledger::Proof,
+    places::Places,
     plan::Order,
     policy::Policy,
 };
@@ -123,6 +125,42 @@ fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
     hold(&mut fleet, 2);
     assert_eq!(why(&fleet, 2), "the payload is denied: 2 of 4 nodes failed");
     assert!(!look(&fleet).steps.iter().any(|step| matches!(step, Action::Begin { .. } | Action::Return { .. })));
+}
+
+/// It says at once that it has obeyed and is well, which frees its grant, and it runs the payload all the same.
+#[test]
+fn who_obeys_and_stays_as_it_is_does_not_keep_others_from_going_back() {
+    let mut fleet = denied(Policy::default());
+    let token = hold(&mut fleet, 0);
+    report(&mut fleet, 0).token = token;
+    let uid = fleet.nodes[0].node.uid.clone();
+    assert_eq!(look(&fleet).steps[0], Action::Free { uid, proof: Proof::Well { token } });
+    assert_eq!(granted(&fleet), [1]);
+    report(&mut fleet, 1).runs = OLD;
+    assert_eq!(granted(&fleet), [0], "it has its turn again");
+}
+
+/// A person has freed its grant. Where it does not go back at all, the next window is no promise.
+#[test]
+fn who_returns_later_is_told_so_only_if_it_does() {
+    let mut fleet = denied(two_at_once());
+    let of = Attempts { count: 0, token: 1, deferred: true };
+    fleet.attempts = History::new([(fleet.nodes[0].node.uid.clone(), of)].into(), Places::default());
+    fleet.ledger.epoch = 1;
+    assert_eq!(granted(&fleet), [1]);
+    assert!(why(&fleet, 0).starts_with("a person has freed the grant"), "{}", why(&fleet, 0));
+    let mut skipped = fleet.clone();
+    skipped.skip.insert(fleet.nodes[0].node.uid.clone());
+    assert_eq!(why(&skipped, 0), "it is left out by a person's word");
+    let mut busy = fleet.clone();
+    report(&mut busy, 0).busy = true;
+    assert_eq!(why(&busy, 0), "another client's operation is under way on it");
+    let mut paused = fleet.clone();
+    paused.paused = Some("eve: lunch".to_owned());
+    assert_eq!(why(&paused, 0), "the rollout is paused: eve: lunch");
+    // It has obeyed that grant, and says itself what came of it.
+    report(&mut fleet, 0).token = 1;
+    assert_eq!(granted(&fleet), [1, 0]);
 }
 
 #[test]
