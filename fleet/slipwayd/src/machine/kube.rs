@@ -150,17 +150,31 @@ impl Kube {
         back.map(|pod| pod.uid.clone()).collect()
     }
 
-    /// Whether the node still is cordoned by this operation, and nothing runs on it that has to go.
+    /// Whether the node still is cordoned by this operation, and nothing runs on it that has to go. A pod that has come back
+    /// goes down with the node: it is evicted once more, so its budget allows that, and knows it when other nodes ask.
     pub fn is_drained(&self, op: Uuid) -> Result<()> {
         let node = self.node()?;
         if !node.unschedulable || node.owner != Some(op.to_string()) {
             return Err("the node was uncordoned meanwhile".to_owned());
         }
-        let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
-        let came: Vec<_> = drain::remaining(&pods)
-            .map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name))
-            .collect();
-        if came.is_empty() { Ok(()) } else { Err(pods_left(&came)) }
+        self.runtime.block_on(async {
+            let client = self.client().await?;
+            let pods = self.pods(&client).await?;
+            let came: Vec<_> = drain::remaining(&pods)
+                .map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name))
+                .collect();
+            if !came.is_empty() {
+                return Err(pods_left(&came));
+            }
+            may_all_go(&pods, self.config.drain)?;
+            let mut kept = Vec::new();
+            for pod in pods.iter().filter(|pod| drain::fate(pod, self.config.drain) == Fate::Evict) {
+                if let Err(why) = self.evict(&client, pod).await {
+                    kept.push(format!("{}/{}: it came back, and {why}", pod.namespace, pod.name));
+                }
+            }
+            if kept.is_empty() { Ok(()) } else { Err(pods_left(&kept)) }
+        })
     }
 
     /// Read each time: credentials are renewed while the service runs.
@@ -210,7 +224,8 @@ impl Kube {
     }
 
     /// The pods of this node. One whose time to end is over is none where no kubelet will say that it has ended: an upgrade
-    /// may mend that, and would wait for it for ever.
+    /// may mend that, and would wait for it for ever. The API server's clock says when it is over: a clock here that is ahead
+    /// waits for a shorter time, and one that is behind for a longer one.
     async fn pods(&self, client: &Client) -> Result<Vec<Pod>> {
         let pods: Api<KubePod> = Api::all(client.clone());
         let params = ListParams::default().fields(&format!("spec.nodeName={}", self.config.node));

@@ -184,9 +184,9 @@ impl Machine {
 
     /// The last look before services stop. The grant comes last: from here on the node finishes alone.
     fn recheck(&self, op: &Operation) -> Result<(), InstallError> {
-        self.is_still_fit(op).map_err(InstallError::Transient)?;
         self.is_still_there(op)?;
         self.reads_data(op)?;
+        self.is_still_fit(op).map_err(InstallError::Transient)?;
         self.is_granted(op)
     }
 
@@ -203,15 +203,13 @@ impl Machine {
         Err(InstallError::Permanent(format!("slot {slot} {why}")))
     }
 
-    /// Whether pods, lock and quorum are as they were.
+    /// Whether lock, quorum and pods are as they were. The pods come last: that look may evict some, and is not to do so again
+    /// and again because of something else.
     fn is_still_fit(&self, op: &Operation) -> Result<(), String> {
-        if let Some(kube) = &self.kube {
-            kube.is_drained(op.id())?;
+        if self.etcd.is_some() {
+            self.of_etcd(Step::Recheck, op)?;
         }
-        match self.etcd {
-            Some(_) => self.of_etcd(Step::Recheck, op),
-            None => Ok(()),
-        }
+        self.kube.as_ref().map_or(Ok(()), |kube| kube.is_drained(op.id()))
     }
 
     fn stage(&self, op: &Operation, watcher: &dyn Watcher) -> Tried {

@@ -200,7 +200,7 @@ fn pods_are_evicted_and_those_of_the_node_stay() {
 
 /// As those of networks, whose Deployments tolerate everything: on a small cluster there is no other place for them.
 #[test]
-fn a_pod_that_is_put_here_again_although_the_node_is_cordoned_is_evicted_once() {
+fn a_pod_that_is_put_here_again_although_the_node_is_cordoned_is_evicted_and_not_waited_for() {
     if !server::is_here() {
         return;
     }
@@ -219,8 +219,27 @@ fn a_pod_that_is_put_here_again_although_the_node_is_cordoned_is_evicted_once() 
     others.gone("typha-1");
     let cordon = "node.kubernetes.io/unschedulable";
     others.pod("proxy", Some("ReplicaSet"), tolerates(json!({ "key": cordon, "effect": "NoSchedule" })));
-    assert_eq!((node.drain(), node.is_drained(op)), (Ok(()), Ok(())));
+    assert_eq!(node.drain(), Ok(()));
     assert_eq!(others.names(), ["proxy", "typha-2"]);
+    // They go down with the node, and their budgets know that.
+    assert_eq!(node.is_drained(op), Ok(()));
+    assert_eq!(others.names(), ["proxy-", "typha-2-"]);
+    // Where one does not allow it, or its data may not be lost, the node stays.
+    others.pod("db-0", Some("StatefulSet"), everything());
+    others.runs("db-0");
+    others.budget("db-0");
+    let kept = node.is_drained(op).unwrap_err();
+    assert!(
+        kept.starts_with("1 pod is left: default/db-0: it came back, and a disruption budget keeps it: "),
+        "{kept}"
+    );
+    others.gone("db-0");
+    let mut scratch = everything();
+    merge(&mut scratch, json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } }));
+    others.pod("cache", Some("StatefulSet"), scratch);
+    let strict = self::node(&server, Policy { empty_dir: false, ..Policy::default() });
+    assert!(strict.is_drained(op).unwrap_err().contains("default/cache: it keeps data"));
+    others.gone("cache");
     // Who tolerates something else is not put here by the scheduler, and nobody makes another one of a pod of its own.
     let others_taint = tolerates(json!({ "key": "gpu", "operator": "Exists" }));
     for (name, owner, spec) in [
@@ -234,8 +253,9 @@ fn a_pod_that_is_put_here_again_although_the_node_is_cordoned_is_evicted_once() 
         others.gone(name);
     }
     // The next operation evicts it again.
+    others.pod("typha-3", Some("ReplicaSet"), everything());
     assert_eq!((node.uncordon(op), node.cordon(Uuid::new_v4())), (Ok(()), Ok(())));
-    assert!(node.drain().unwrap_err().contains("default/typha-2: it was evicted"));
+    assert!(node.drain().unwrap_err().contains("default/typha-3: it was evicted"));
 }
 
 /// Its kubelet is what an upgrade is to mend.
@@ -259,7 +279,7 @@ fn a_pod_is_not_waited_for_longer_than_it_may_take_where_no_kubelet_says_that_it
     }
     assert_eq!(node.cordon(op), Ok(()));
     assert!(node.drain().unwrap_err().contains("2 pods are left"));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     kubelet_says("True");
     assert!(node.drain().unwrap_err().contains("default/web: it is ending"));
     kubelet_says("Unknown");
