@@ -57,7 +57,11 @@ impl Change for Activate {
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
         let (base, bootloader, snapshot) = (base.clone(), self.renewal.clone(), self.snapshot.clone());
         let Activate { runs_from, preserve, .. } = *self;
-        plan::activate(&ActivateRequest { base, runs_from, preserve, bootloader, snapshot }, system)
+        let mut plan = plan::activate(&ActivateRequest { base, runs_from, preserve, bootloader, snapshot }, system)?;
+        let staged = runs_from.kept(system).map(|kept| !kept).filter(|_| super::only_ukis_start(runs_from));
+        let manifest = staged.and_then(|slot| Some((slot, system.slots[slot].manifest.as_ref()?)));
+        plan.warnings.extend(manifest.and_then(|(slot, manifest)| plan::no_uki_note(slot, manifest)));
+        Ok(plan)
     }
 
     fn renewal(&self) -> Option<&RenewalRequest> {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use slipway_core::{
+    boot::EfiLoader,
     digest::Sha256,
     disk::{
         identity::DiskKind,
@@ -11,7 +12,10 @@ use slipway_core::{
     },
     kernel::arch::Arch,
     media::medium_id::MediumId,
-    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{KernelArgs, UKI},
+    },
     plan::{self, AssetFacts, DiskFacts, Found, Ids, InstallRequest, Plan},
     report::{FailureKind, InstallReport, Observer},
 };
@@ -150,13 +154,6 @@ pub fn onto(
         }
         _ => (WithUki::none(payload.source), payload.facts),
     };
-    if let Some(why) = not_started(disk, request, tools, &source, &payload).map_err(|e| source_failure(&named, e))? {
-        if request.unattended {
-            return Err(anyhow!("nothing was written: {why}").context(name.display().to_string()))
-                .or_fail(FailureKind::Environment);
-        }
-        observer.note(&why);
-    }
     let decision = Decision {
         request,
         disk: facts,
@@ -166,6 +163,13 @@ pub fn onto(
     };
     let plan = decision.plan()?;
     plan.warnings.iter().for_each(|warning| observer.note(warning));
+    if let Some(why) = not_started(disk, request, tools, &source, &payload).map_err(|e| source_failure(&named, e))? {
+        if request.unattended {
+            return Err(anyhow!("nothing was written: {why}").context(name.display().to_string()))
+                .or_fail(FailureKind::Environment);
+        }
+        observer.note(&why);
+    }
     let dry_run = request.system.dry_run;
     if !dry_run {
         let sources = Sources { payload: Some(&source), assets: Some(&tools.assets), ..Sources::default() };
@@ -184,11 +188,31 @@ fn not_started(
     source: &WithUki,
     payload: &PayloadFacts,
 ) -> anyhow::Result<Option<String>> {
-    let firmware = SecureBoot::of_this_machine();
-    if disk.identity().kind != DiskKind::Disk || request.system.arch != Arch::NATIVE || !firmware.is_on() {
+    let is_started_here = disk.identity().kind == DiskKind::Disk && request.system.arch == Arch::NATIVE;
+    if !is_started_here || !super::secure_boot_is_on() {
         return Ok(None);
     }
-    Ok(firmware.against(&tools.assets.efi, source.uki(payload)?.as_deref()))
+    let firmware = SecureBoot::of_this_machine();
+    let why = match firmware.against("the boot loader", &tools.assets.efi) {
+        Some(why) => Some(why),
+        // It starts kernels, too.
+        None if request.system.efi_loader == Some(EfiLoader::Grub) => None,
+        // Reading it may be a download. One reason is enough.
+        None => match source.uki(payload)? {
+            Some(uki) => firmware.against(UKI, &uki),
+            None => Some(format!("the payload: it has no {UKI}")),
+        },
+    };
+    let sign = match request.unattended {
+        true => "make the live medium with `installer image --kind iso --key FILE --certificate FILE`",
+        false => "install with --key and --certificate",
+    };
+    Ok(why.map(|why| {
+        format!(
+            "Secure Boot is on in this machine, which would not start from this disk ({why}): {sign}, or take signed boot \
+             assets and a signed {UKI} in the payload"
+        )
+    }))
 }
 
 /// All inputs of a plan, except the GUIDs.

@@ -84,14 +84,13 @@ use slipway_core::{
         loader_variable::{BootWords, says_where_from},
         running::Running,
     },
-    plan::Refusals,
+    plan::{Refusals, RunsFrom},
     report::FailureKind,
     text::quoted,
 };
 
-use self::secure_boot_check::SecureBoot;
 use crate::{
-    device,
+    device::{self, EfiVariables as _, Efivarfs, SECURE_BOOT},
     error::{Failure, OrFail as _},
     payload::{SourceRef, image::ImageError},
     probe::{self, ProbeError},
@@ -124,10 +123,19 @@ fn own_cmdline() -> Result<String, Failure> {
     device::kernel_text("/proc/cmdline").context(NO_CMDLINE).or_fail(FailureKind::Environment)
 }
 
-/// Whether the boot loader that started this system starts nothing but unified kernel images: GRUB would have told it its
-/// slot on the command line, and Slipway's loader goes by Secure Boot.
-fn only_ukis_start() -> bool {
-    SecureBoot::of_this_machine().is_on() && own_cmdline().is_ok_and(|line| !says_where_from(&line))
+/// Whether this machine verifies what it starts. Slipway's loader goes by this alone: it starts no kernel then.
+fn secure_boot_is_on() -> bool {
+    matches!(Efivarfs::of_this_machine().flag(SECURE_BOOT), Ok(Some(true)))
+}
+
+/// Whether Slipway's loader starts nothing but unified kernel images from the disk.
+fn only_ukis_start(runs_from: RunsFrom) -> bool {
+    match runs_from {
+        // GRUB would have told the system its slot on the command line.
+        RunsFrom::Inside => secure_boot_is_on() && own_cmdline().is_ok_and(|line| !says_where_from(&line)),
+        RunsFrom::Medium(_) => secure_boot_is_on(),
+        RunsFrom::Offline => false,
+    }
 }
 
 /// Whether nothing runs from a disk. One that does not read as ours is no more at rest than in use.

@@ -6,11 +6,10 @@ use std::{fs, path::Path};
 
 use slipway_core::{
     efi::{
-        database::{Database, Distrust, judge},
+        database::{Database, judge, surely_refused},
         signature_list,
         variable::Variable,
     },
-    payload::manifest::UKI,
     plan::bootloader::FirmwareSays,
 };
 
@@ -72,30 +71,10 @@ impl SecureBoot {
         }
     }
 
-    pub const fn is_on(&self) -> bool {
-        matches!(self, SecureBoot::On { .. })
-    }
-
-    /// Why the firmware would not start a disk with this loader and this unified kernel image, if it has one. None also where
-    /// that is not known.
-    pub fn against(&self, loader: &[u8], uki: Option<&[u8]>) -> Option<String> {
+    /// Why the firmware would not start an image with this name. None also where that is not known.
+    pub fn against(&self, name: &str, image: &[u8]) -> Option<String> {
         let SecureBoot::On { db, dbx } = self else { return None };
-        let refused = |what: &str, image: &[u8]| match judge(image, db, dbx, &is_signed) {
-            Ok(()) | Err(Distrust::Program(_) | Distrust::UnknownRevocation) => None,
-            Err(why) => Some(format!("{what}: {why}")),
-        };
-        let system = match uki {
-            Some(uki) => refused(UKI, uki),
-            None => Some(format!("the payload: it has no {UKI}")),
-        };
-        let reasons: Vec<_> = refused("the boot loader", loader).into_iter().chain(system).collect();
-        (!reasons.is_empty()).then(|| {
-            format!(
-                "Secure Boot is on in this machine, which would not start from this disk ({}): install with --key and \
-                 --certificate, or with signed boot assets and a signed {UKI} in the payload",
-                reasons.join("; ")
-            )
-        })
+        surely_refused(image, db, dbx, &is_signed).map(|why| format!("{name}: {why}"))
     }
 
     /// The firmware's answer to an image.
@@ -161,17 +140,6 @@ mod tests {
         }
         let variables = Variables { secure_boot, db: RefCell::new(Some(db)) };
         SecureBoot::seen(dir.path(), &variables)
-    }
-
-    #[test]
-    fn a_disk_that_would_not_start() {
-        let on = || seen("efi/efivars/x", Ok(Some(true)), Ok(None));
-        let why = on().against(b"no program", None).unwrap();
-        assert!(why.contains("(the payload: it has no uki.efi): install with --key"), "{why}");
-        assert_eq!(on().against(b"no program", Some(b"none")), None, "nothing can be said of these");
-        for (dirs, secure_boot) in [("efi/efivars/x", Some(false)), ("acpi", None), ("", Some(true))] {
-            assert_eq!(seen(dirs, Ok(secure_boot), Ok(None)).against(b"no program", None), None, "{dirs}");
-        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Systems that start with Secure Boot: the loader is signed, and the payload gets a unified kernel image.
 
+use std::borrow::Cow;
+
 use anyhow::{Context as _, anyhow};
 use slipway_core::{
+    digest::Sha256,
     efi::{
         database::{Database, Distrust, judge},
         pe::{self, Pe},
@@ -80,16 +83,21 @@ impl WithUki {
     }
 
     /// The unified kernel image, if there is one.
-    pub fn uki(&self, facts: &PayloadFacts) -> anyhow::Result<Option<Vec<u8>>> {
-        if !facts.has_uki() {
-            return Ok(None);
+    pub fn uki(&self, facts: &PayloadFacts) -> anyhow::Result<Option<Cow<'_, [u8]>>> {
+        if let Some(made) = &self.uki {
+            return Ok(Some(made.into()));
         }
+        let Some(listed) = facts.files.iter().find(|file| file.name == UKI) else { return Ok(None) };
         let mut uki = Vec::new();
         self.each(&[UKI], &mut |name, reader| {
             reader.read_to_end(&mut uki).with_context(|| name.to_owned())?;
             Ok(())
         })?;
-        Ok(Some(uki))
+        let (is, should) = (Sha256::of(&uki), listed.sha256);
+        if is != should {
+            return Err(UkiMakeError::Differs { name: UKI.to_owned(), is, should }.into());
+        }
+        Ok(Some(uki.into()))
     }
 
     /// A signed one is made, unless the payload brings one along.
@@ -103,8 +111,8 @@ impl WithUki {
         let Payload { source, mut facts } = payload;
         if facts.has_uki() {
             let with = WithUki::none(source);
-            let uki = with.uki(&facts).map_err(|error| source_failure(named, error))?.unwrap_or_default();
-            let how = brought(&uki, signer).or_fail(FailureKind::Input)?;
+            let uki = with.uki(&facts).map_err(|error| source_failure(named, error))?;
+            let how = brought(&uki.unwrap_or_default(), signer).or_fail(FailureKind::Input)?;
             let unused = recipe.pcr.as_ref().map_or("", |_| "; --pcr-key has no effect");
             observer.note(&format!(
                 "the payload has a {UKI}: it is taken as it is, and only the loader is signed{how}{unused}"

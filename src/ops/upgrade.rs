@@ -131,7 +131,7 @@ impl Change for Upgrade<'_> {
             args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),
             arch: request.arch,
-            only_ukis_start: request.runs_from == RunsFrom::Inside && super::only_ukis_start(),
+            only_ukis_start: super::only_ukis_start(request.runs_from),
             bootloader: self.renewal.clone(),
             snapshot: self.snapshot.clone(),
         };

@@ -1,15 +1,17 @@
 //! Kernels that Slipway's own loader does not start under UEFI: without an EFI stub, or with one that is too old; and, where
 //! Secure Boot is on, without a unified kernel image.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
+use slipway_core::efi::{pe::Pe, signature_list::digest_list};
 use slipway_test_support::{
-    exit_code::{ENVIRONMENT, INPUT},
+    exit_code::{ENVIRONMENT, INPUT, INSTALL},
     files,
     images::{self, Layout, Pack},
-    world::{Loop, Node, Outcome, Payload, World, asset, installer, json_of, noise, refused, refused_on},
+    world::{IMAGE_BYTES, Loop, Node, Outcome, Payload, World, asset, installer, json_of, noise, refused, refused_on},
 };
+use uuid::Uuid;
 
 use super::{
     bootloader::{EFI, bootloader, esp, file, is_sound, tells},
@@ -23,11 +25,23 @@ const SECURE_BOOT: &str = "mount -t tmpfs none /sys/firmware && mkdir -p /sys/fi
     >/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 const LOADER_SAYS: &str = "/sys/firmware/efi/efivars/SlipwayBoot-b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57";
 
+const DB: &str = "/sys/firmware/efi/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f";
+const NO_UKI: [&str; 2] = [
+    "the payload has no uki.efi: Secure Boot is on, and this machine's boot loader starts nothing else",
+    "make a signed one with `installer uki --key FILE --certificate FILE`",
+];
+
 const STUB: &str = "it has no EFI stub (CONFIG_EFI_STUB)";
 
 /// Takes the stub from the kernel of a payload.
 fn take_stub(payload: &Payload) {
     payload.write(Payload::KERNEL, files::kernel_without_stub(noise(8, 40_000)));
+}
+
+/// Puts a unified kernel image beside the kernel of a payload.
+fn write_uki(payload: &Payload) {
+    let [kernel, initramfs] = [Payload::KERNEL, Payload::INITRAMFS].map(|name| payload.read(name));
+    payload.write("uki.efi", files::unified(&kernel, &initramfs, "quiet"));
 }
 
 /// The warnings of a report that are about the kernel.
@@ -181,8 +195,7 @@ fn a_new_kernel_that_needs_grub_keeps_it() {
 fn beside_a_unified_kernel_image_a_kernel_needs_no_stub() {
     let world = World::new();
     take_stub(&world.payload);
-    let [kernel, initramfs] = [Payload::KERNEL, Payload::INITRAMFS].map(|name| world.payload.read(name));
-    world.payload.write("uki.efi", files::unified(&kernel, &initramfs, "quiet"));
+    write_uki(&world.payload);
     let installed = world.install(&world.image(), &["--output=json"]).succeeds().json();
     assert!(warnings(&installed).is_empty(), "{installed}");
     let disk = with_stubs(&world);
@@ -204,40 +217,99 @@ fn an_upgrade_that_would_not_start_with_secure_boot() {
     let world = World::new();
     let node = Node::installed(&world);
     let words = format!("slipway.slot=A slipway.disk={} slipway.try=0", node.guid());
-    let before = format!("&& {SECURE_BOOT} && printf '\\006\\000\\000\\000{words}' >{LOADER_SAYS}");
+    // The loader does not look at db, so it does not matter that this one cannot be read.
+    let before = format!("&& {SECURE_BOOT} && printf xyz >{DB} && printf '\\006\\000\\000\\000{words}' >{LOADER_SAYS}");
     let (disk, source) = (format!("--disk={}", node.disk.display()), format!("--source={}", node.next.source()));
-    let run = |cmdline: &str, verb: &str| {
-        Outcome::of(&mut world.command_under(cmdline, &before, &[verb, "--progress=none", &disk, &source]))
+    let run = |cmdline: &str, args: &[&str]| {
+        let args = [args, &["--progress=plain", &disk]].concat();
+        Outcome::of(&mut world.command_under(cmdline, &before, &args))
     };
-    let texts = ["the payload has no uki.efi, and this machine starts nothing else", "make one with `installer uki`"];
     for verb in ["stage", "upgrade"] {
-        refused(&node.disk, INPUT, &texts, || run("quiet", verb));
+        refused(&node.disk, INPUT, &NO_UKI, || run("quiet", &[verb, &source]));
     }
     // GRUB starts kernels, too, and tells the slot on the command line.
-    run(&node.cmdline('A', false), "stage").succeeds();
-    let [kernel, initramfs] = [Payload::KERNEL, Payload::INITRAMFS].map(|name| node.next.read(name));
-    node.next.write("uki.efi", files::unified(&kernel, &initramfs, "quiet"));
-    run("quiet", "upgrade").succeeds();
+    run(&node.cmdline('A', false), &["stage", &source]).succeeds();
+    let activate = |cmdline: &str| run(cmdline, &["activate", "--dry-run"]).succeeds();
+    activate("quiet").says(&["slot B would not start, because it has no uki.efi: Secure Boot is on"]);
+    let by_grub = activate(&node.cmdline('A', false));
+    assert!(!by_grub.stderr.contains("Secure Boot is on"), "{}", by_grub.stderr);
+    write_uki(&node.next);
+    run("quiet", &["upgrade", &source]).succeeds();
+    let activate = activate("quiet");
+    assert!(!activate.stderr.contains("Secure Boot is on"), "{}", activate.stderr);
 }
+
+/// From a live medium, which would say for ever that its work is done.
+#[test]
+fn a_medium_upgrades_to_nothing_that_would_not_start_with_secure_boot() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let live = Live { sys: SECURE_BOOT, ..Live::with(&world, &node.next) };
+    let words = format!("{MEDIUM} slipway.install.preserve=true");
+    refused(&node.disk, INPUT, &NO_UKI, || live.onto(&node.disk, &words));
+    // GRUB starts kernels, too.
+    let grub = world.sparse("grub.img", IMAGE_BYTES);
+    world.install(&grub, &["--efi-loader=grub"]).succeeds();
+    live.onto(&grub, &words).succeeds();
+    write_uki(&node.next);
+    live.onto(&node.disk, &words).succeeds();
+}
+
+/// Runs `install` as a person would, who may make the disk of another machine.
+fn install(world: &World, sys: &str, disk: &Path, extra: &[&str]) -> Outcome {
+    let args = world.install_args(disk, extra);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    Outcome::of(&mut world.command_under("quiet", &format!("&& {sys}"), &args))
+}
+
+const WOULD_NOT: &str = "Secure Boot is on in this machine, which would not start from this disk ";
 
 #[test]
 fn an_install_that_would_not_start_with_secure_boot() {
     let world = World::new();
     let disk = Loop::attach(&world.sparse("disk.img", 4 << 30), &[]);
-    let says = [
-        "Secure Boot is on in this machine, which would not start from this disk (the boot loader: ",
-        "; the payload: it has no uki.efi): install with --key",
-    ];
     // No person is there, and the machine starts it next.
     let live = Live { disks: vec![disk.node.clone()], sys: SECURE_BOOT, ..Live::new(&world) };
+    let loader = format!("{WOULD_NOT}(the boot loader: it is not signed): ");
+    let says =
+        [loader.as_str(), "make the live medium with `installer image --kind iso --key FILE --certificate FILE`"];
     refused_on(&disk, ENVIRONMENT, &says, || live.onto(&disk.node, MEDIUM));
-    // A person may make the disk of another machine.
-    let install = |disk: &Path| {
-        let args = world.install_args(disk, &[]);
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
-        Outcome::of(&mut world.command_under("quiet", &format!("&& {SECURE_BOOT}"), &args)).succeeds()
-    };
-    install(&disk.node).says(&says);
-    let image = install(&world.sparse("other.img", 600 << 20));
+    install(&world, SECURE_BOOT, &disk.node, &[]).succeeds().says(&[&loader, "install with --key and --certificate"]);
+    let image = install(&world, SECURE_BOOT, &world.sparse("other.img", IMAGE_BYTES), &[]).succeeds();
     assert!(!image.stderr.contains("Secure Boot"), "{}", image.stderr);
+    // What the disk refuses is told alone.
+    let refused = install(&world, SECURE_BOOT, &disk.node, &[]).exits(INSTALL);
+    assert!(!refused.stderr.contains("Secure Boot"), "{}", refused.stderr);
+}
+
+/// Where the firmware starts the loader, it depends on the payload.
+#[test]
+fn a_payload_that_would_not_start_with_secure_boot() {
+    let world = World::new();
+    let disk = Loop::attach(&world.sparse("disk.img", 4 << 30), &[]);
+    let digests = ["loader.efi", "BOOTX64.EFI"].map(|name| Pe::parse(&asset(name)).unwrap().digest());
+    fs::write(world.path("db"), [&[7, 0, 0, 0], &digest_list(&digests, Uuid::nil())[..]].concat()).unwrap();
+    let sys = format!("{SECURE_BOOT} && cp {} {DB}", world.path("db").display());
+    let live = Live { disks: vec![disk.node.clone()], sys: &sys, ..Live::new(&world) };
+    let says = format!("{WOULD_NOT}(the payload: it has no uki.efi): ");
+    refused_on(&disk, ENVIRONMENT, &[&says], || live.onto(&disk.node, MEDIUM));
+
+    // One that is damaged is not taken for one of somebody else.
+    write_uki(&world.payload);
+    checksum(&world.payload);
+    let mut uki = world.payload.read("uki.efi");
+    *uki.last_mut().unwrap() ^= 1;
+    world.payload.write("uki.efi", uki);
+    let layout = Layout::new(&world.path("layout"));
+    images::built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let source = format!("--source={}", layout.source());
+    refused_on(&disk, INPUT, &["uki.efi of the payload: it has the digest "], || {
+        install(&world, &sys, &disk.node, &[&source])
+    });
+    for name in ["uki.efi", "SHA256SUMS", "manifest.json"] {
+        world.payload.remove(name);
+    }
+    // GRUB starts kernels, too.
+    let grub = install(&world, &sys, &disk.node, &["--efi-loader=grub"]).succeeds();
+    assert!(!grub.stderr.contains("Secure Boot"), "{}", grub.stderr);
 }

@@ -87,6 +87,16 @@ impl Database {
     }
 }
 
+/// Why a program does not start with these two in force, if that is certain.
+pub fn surely_refused(program: &[u8], db: &Database, dbx: &Database, verify: Verifier<'_>) -> Option<Distrust> {
+    match judge(program, db, dbx, verify) {
+        Ok(()) | Err(Distrust::Program(_) | Distrust::UnknownRevocation) => None,
+        // What cannot be read in db may be behind its signature.
+        Err(Distrust::OthersKey) if db.unknown => None,
+        Err(why) => Some(why),
+    }
+}
+
 /// Decides whether a program would start with these two in force.
 pub fn judge(program: &[u8], db: &Database, dbx: &Database, verify: Verifier<'_>) -> Result<(), Distrust> {
     if dbx.unknown {
@@ -113,4 +123,32 @@ pub fn judge(program: &[u8], db: &Database, dbx: &Database, verify: Verifier<'_>
         }
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::{super::pe::tests::program, *};
+
+    #[test]
+    fn what_is_not_certain_refuses_nothing() {
+        let unsigned = program(&[(".text", b"code")]);
+        let others = Pe::parse(&unsigned).unwrap().with_signature(b"of somebody").unwrap();
+        let entry = |signature| Entry { owner: Uuid::nil(), signature };
+        let with = |variable, signature| Database::from_entries(variable, &[entry(signature)]);
+        let (known, none) = (with(Variable::Db, Signature::Program(Sha256::of(b"another"))), Database::default());
+        let refused = |program: &[u8], db: &Database, dbx: &Database| surely_refused(program, db, dbx, &|_| false);
+        assert_eq!(refused(&others, &known, &none), Some(Distrust::OthersKey));
+        for signature in [Signature::Other(Uuid::nil()), Signature::Certificate(b"of another kind".to_vec())] {
+            let db = with(Variable::Db, signature.clone());
+            assert_eq!(refused(&others, &db, &none), None, "{signature:?} may be behind it");
+            assert_eq!(refused(&unsigned, &db, &none), Some(Distrust::Unsigned));
+            assert_eq!(refused(&unsigned, &known, &with(Variable::Dbx, signature)), None);
+        }
+        assert_eq!(refused(b"no program", &known, &none), None);
+        let forbidden = with(Variable::Dbx, Signature::Program(Pe::parse(&others).unwrap().digest()));
+        let unknown = with(Variable::Db, Signature::Other(Uuid::nil()));
+        assert_eq!(refused(&others, &unknown, &forbidden), Some(Distrust::Forbidden));
+    }
 }

@@ -51,9 +51,7 @@ pub enum Refusal {
     #[error("the payload's kernel is for {have}, not for {want}")]
     Arch { want: Arch, have: Arch },
     /// The trial would not start.
-    #[error(
-        "the payload has no {UKI}, and this machine starts nothing else: Secure Boot is on, and Slipway's loader started it"
-    )]
+    #[error("the payload has no {UKI}: Secure Boot is on, and this machine's boot loader starts nothing else")]
     NoUki,
     /// A kernel argument cannot be passed on by GRUB.
     #[error("kernel command line: {0}")]
@@ -388,7 +386,8 @@ impl Refusal {
             }
             Refusal::NotOffline(_) => "leave it out",
             Refusal::NoUki => {
-                "make one with `installer uki`, then run `installer checksum`; or turn Secure Boot off first"
+                "make a signed one with `installer uki --key FILE --certificate FILE`, then run `installer checksum`; or turn \
+                 Secure Boot off first"
             }
             Refusal::Unconfirmed(_) => "run `installer confirm` first, or go back with `installer rollback`",
             Refusal::NotDefault { .. } => "reboot first",

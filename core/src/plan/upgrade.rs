@@ -52,10 +52,12 @@ use super::{
 };
 use crate::{
     boot::{
+        EfiLoader,
         env::Marker,
         slot::{PerSlot, Slot, SlotState},
     },
     disk::layout::Part,
+    efi::boot_image::BootImage,
     kernel::arch::Arch,
     payload::{
         facts::PayloadFacts,
@@ -99,7 +101,7 @@ pub struct UpgradeRequest {
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     pub arch: Arch,
-    /// The machine's next boot starts nothing but unified kernel images.
+    /// Slipway's loader starts nothing but unified kernel images from the disk.
     pub only_ukis_start: bool,
     /// Renew the boot loaders, too.
     pub bootloader: Option<RenewalRequest>,
@@ -222,7 +224,7 @@ impl Candidate<'_> {
         if payload.arch != request.arch {
             refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
         }
-        if request.only_ukis_start && !payload.has_uki() {
+        if request.only_ukis_start && !payload.has_uki() && !self.stays_with_grub() {
             refusals.push(Refusal::NoUki);
         }
         let target = &self.system.slots[slots.target];
@@ -265,6 +267,14 @@ impl Candidate<'_> {
             warnings.push("the payload has no SHA256SUMS: its files are taken as they are".to_owned());
         }
         if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
+    }
+
+    /// Whether GRUB starts the disk under UEFI, and will.
+    fn stays_with_grub(&self) -> bool {
+        let found = self.system.bootloader.as_ref().and_then(|found| found.efi.as_ref());
+        let is_grub = |image: &BootImage| image.loader == Some(EfiLoader::Grub);
+        let stays = |found| self.request.bootloader.as_ref()?.efi(found).ok().filter(|next| is_grub(&next.image));
+        found.is_some_and(|found| is_grub(&found.image) && stays(found).is_some())
     }
 
     /// Refuses a payload whose epoch is lower than that of the slot that is kept. An unsigned epoch may come from any
