@@ -68,8 +68,15 @@ pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Exten
         return None;
     }
     let from = Extent { offset: NUMBER * sector, len: sector };
-    let mut copy = vec![0; sector as usize];
+    let (mut copy, mut now) = (vec![0; sector as usize], vec![0; sector as usize]);
     if !read(from.offset, &mut copy) {
+        return None;
+    }
+    // A sector that says the same is no cause: a read has failed once, or others write. Linux notes in byte 65 that the volume
+    // is mounted.
+    let is_read = read(0, &mut now);
+    now[65] = copy[65];
+    if is_read && now == copy {
         return None;
     }
     let mut by_copy = |offset: u64, bytes: &mut [u8]| {

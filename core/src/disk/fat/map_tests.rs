@@ -185,6 +185,33 @@ fn contradictions_are_refused() {
     assert_eq!(unread, MapError::Unreadable(0));
 }
 
+/// A read that failed once, or came while another one wrote, is no damage.
+#[test]
+fn a_boot_sector_that_is_as_its_copy_is_not_lost() {
+    let (whole, mut noted, mut damaged) = (volume(), volume(), volume());
+    (noted[65], damaged[13]) = (1, 3);
+    // For the first so many times, reading the first sector fails, or gives zeros.
+    let copy = |volume: &[u8], mut times: u32, is_error: bool| {
+        let found = copies::boot_sector_copy(LEN, 512, &mut |offset, buffer| {
+            buffer.copy_from_slice(&volume[offset as usize..][..buffer.len()]);
+            if offset > 0 || times == 0 {
+                return true;
+            }
+            times -= 1;
+            buffer.fill(0);
+            !is_error
+        });
+        found.map(|(from, _)| from.offset)
+    };
+    for is_error in [true, false] {
+        for volume in [&whole, &noted] {
+            assert_eq!([0, 1].map(|times| copy(volume, times, is_error)), [None, None], "{is_error}");
+        }
+        assert_eq!([0, 1, 2].map(|times| copy(&damaged, times, is_error)), [Some(6 * 512); 3], "{is_error}");
+        assert_eq!(copy(&whole, 9, is_error), Some(6 * 512), "it stays so");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
