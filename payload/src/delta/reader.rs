@@ -65,13 +65,19 @@ enum Supply {
 impl<'o> Delta<'o> {
     /// None: the layer is better read from its store alone. Why is told, unless nothing could be gained.
     pub fn open(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
-        Self::open_with(Care::Some, store, layer, old)
+        let delta = Self::open_with(Care::Some, store, layer, old)?;
+        if delta.reuse.moves(0).reused == 0 {
+            return None;
+        }
+        old.said.used.store(true, Ordering::Relaxed);
+        Some(delta)
     }
 
-    /// The bytes that reading a layer moves: looked at with more care than there is need for if it is read. None: it is better
-    /// read from its store alone.
-    pub fn would_move(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Moved> {
-        Some(Self::open_with(Care::All, store, layer, old)?.reuse.moves(0))
+    /// The bytes that reading a layer moves: looked at with more care than there is need for if it is read. And the files that go
+    /// into a slot, as the index lists them. None: it has no index that can be used.
+    pub fn would_move(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<(Moved, Vec<File>)> {
+        let delta = Self::open_with(Care::All, store, layer, old)?;
+        Some((delta.reuse.moves(0), delta.files().to_vec()))
     }
 
     fn open_with(care: Care, store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
@@ -109,10 +115,6 @@ impl<'o> Delta<'o> {
         };
         let mut reuse = Reuse::new(index, old.before.clone(), &|name| old.to.get(name).copied());
         cut_all(old, &mut reuse, care);
-        if reuse.moves(0).reused == 0 {
-            return Ok(None);
-        }
-        old.said.used.store(true, Ordering::Relaxed);
         Ok(Some(Self::of(store, &layer.descriptor, old, reuse)))
     }
 

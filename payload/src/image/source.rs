@@ -361,10 +361,15 @@ impl PayloadFiles for ImageSource {
         }
         let has_index = |layer: &Layer| matches!(descriptor_of_index(&layer.descriptor), Ok(Some(_)));
         let first = self.layers.iter().position(has_index).unwrap_or(0);
-        let mut all = Moved::default();
-        for layer in &self.layers[first..] {
+        let (mut all, mut missing) = (Moved::default(), self.expected.sizes.clone());
+        for layer in self.layers[first..].iter().rev() {
+            // What is below the last file is not read.
+            if missing.is_empty() {
+                break;
+            }
             let all_of_it = Moved { fetched: layer.descriptor.size(), reused: 0, requests: 1 };
-            let moved = Delta::would_move(&*self.store, layer, old).unwrap_or(all_of_it);
+            let (moved, files) = Delta::would_move(&*self.store, layer, old).unwrap_or((all_of_it, vec![]));
+            missing.retain(|name, _| files.iter().all(|file| file.name != *name));
             all.fetched = all.fetched.saturating_add(moved.fetched);
             all.reused = all.reused.saturating_add(moved.reused);
             all.requests += moved.requests;

@@ -217,6 +217,24 @@ fn small_files_behind_large_ones_cost_little() {
     }
 }
 
+/// As `FROM` an image with a payload, and `COPY` of another one.
+#[test]
+fn a_dry_run_counts_no_layer_that_is_covered() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = built(node.next.dir(), Pack::Gzip);
+    let covered = images::dirs().file(&format!("{}/{}", images::DIR, Payload::ROOTFS), &squashfs(&noise(3, 2 << 20)));
+    image.layers.insert(1, images::Layer::new(covered.end(), Pack::Gzip));
+    let layout = Layout::new(&world.path("image"));
+    image.write(&layout, "1");
+    assert_eq!(chunk(&layout)["layers"].as_array().unwrap().len(), 2);
+    let server = tools::registry_of(&world, &layout);
+    let would = upgrade(&node, server.port, &["--dry-run"]).succeeds().json();
+    let done = upgrade(&node, server.port, &[]).succeeds().json();
+    let apart = number(&would, "bytes_fetched").abs_diff(number(&done, "bytes_fetched"));
+    assert!(apart < 10_000, "{} and {}", would["bytes_fetched"], done["bytes_fetched"]);
+}
+
 /// What was staged needs no more to be activated; and from outside both slots are reused, too.
 #[test]
 fn staging_and_upgrading_from_outside_reuse_as_well() {
