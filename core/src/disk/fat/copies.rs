@@ -64,19 +64,16 @@ fn is_whole(len: u64, sector: u64, copies: [Extent; 2], one: Extent, read: &mut 
 pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Extent, Sha256)> {
     // Where we put it, and mkfs.fat does.
     const NUMBER: u64 = 6;
-    if FatMap::look(len, sector, &[], read).is_ok() {
-        return None;
-    }
     let from = Extent { offset: NUMBER * sector, len: sector };
     let (mut copy, mut now) = (vec![0; sector as usize], vec![0; sector as usize]);
     if !read(from.offset, &mut copy) {
         return None;
     }
-    // A sector that says the same is no cause: a read has failed once, or others write. Linux notes in byte 65 that the volume
-    // is mounted.
+    // A sector that says the same is no cause, so nearly every volume is looked at no further. Linux notes in byte 65 that the
+    // volume is mounted.
     let is_read = read(0, &mut now);
     now[65] = copy[65];
-    if is_read && now == copy {
+    if (is_read && now == copy) || FatMap::look(len, sector, &[], read).is_ok() {
         return None;
     }
     let mut by_copy = |offset: u64, bytes: &mut [u8]| {

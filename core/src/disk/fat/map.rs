@@ -359,11 +359,11 @@ impl FatMap {
                         found.unused.extend(rest.take(MOST_UNUSED));
                         return Ok((listed, found));
                     }
-                    // `.` and `..`, or deleted.
-                    b'.' | 0xe5 => {
+                    // `.` and `..`.
+                    b'.' => (long, found.is_whole) = (LongName::default(), true),
+                    0xe5 => {
                         long = LongName::default();
-                        found.is_whole |= raw[0] == b'.';
-                        found.unused.extend((raw[0] == 0xe5).then_some(entry));
+                        found.unused.push(entry);
                     }
                     _ if attributes == ATTR_LONG_NAME => long.push(raw),
                     _ if attributes & ATTR_VOLUME_LABEL != 0 => long = LongName::default(),
