@@ -5,7 +5,7 @@ use crate::prelude::*;
 use super::{
     components::Components,
     format_checks::Unconfirmed,
-    manifest::{FileInfo, Manifest, ROOTFS, UKI},
+    manifest::{FileInfo, Manifest, ROOTFS, has_uki},
     signer::Signer,
     unified::Unified,
 };
@@ -69,7 +69,7 @@ impl PayloadFacts {
 
     /// Whether it brings a unified kernel image.
     pub fn has_uki(&self) -> bool {
-        self.files.iter().any(|file| file.name == UKI)
+        has_uki(&self.files)
     }
 
     /// Kernel and initramfs, if they are files.
@@ -118,5 +118,5 @@ impl PayloadFacts {
 /// The reason that keeps Slipway's own loader from starting these files under UEFI, by the first bytes of their kernel.
 /// With a unified kernel image beside it, that one starts there.
 pub fn stub_lack(files: &[FileInfo], kernel: &[u8]) -> Option<StubLack> {
-    if files.iter().any(|file| file.name == UKI) { None } else { StubLack::find(kernel) }
+    if has_uki(files) { None } else { StubLack::find(kernel) }
 }

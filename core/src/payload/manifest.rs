@@ -123,6 +123,11 @@ pub struct KernelArgs {
     pub firmware: Vec<String>,
 }
 
+/// Whether a unified kernel image is one of these files.
+pub fn has_uki(files: &[FileInfo]) -> bool {
+    files.iter().any(|file| file.name == UKI)
+}
+
 impl Manifest {
     /// The only format so far.
     pub const FORMAT: u32 = 1;

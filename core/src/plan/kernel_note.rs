@@ -5,7 +5,7 @@ use crate::prelude::*;
 use crate::{
     boot::{EfiLoader, slot::Slot},
     kernel::{arch::Arch, efi_stub::StubLack},
-    payload::manifest::{Manifest, UKI},
+    payload::manifest::{Manifest, UKI, has_uki},
 };
 
 /// A warning of a kernel that does not start under UEFI; `loader` starts the disk there, if that is known. It is no
@@ -32,8 +32,7 @@ pub fn kernel_note(lack: Option<StubLack>, arch: Arch, loader: Option<EfiLoader>
 /// A warning of a slot that was staged before Secure Boot was on: now its trial fails. It is no reason for a refusal: the
 /// machine goes back to the other slot.
 pub fn no_uki_note(slot: Slot, manifest: &Manifest) -> Option<String> {
-    let has_uki = manifest.files.iter().any(|file| file.name == UKI);
-    (!has_uki).then(|| {
+    (!has_uki(&manifest.files)).then(|| {
         format!(
             "slot {slot} would not start, because it has no {UKI}: Secure Boot is on, and this machine's boot loader starts \
              nothing else"
