@@ -42,6 +42,8 @@ pub struct Request {
 pub struct Activate {
     pub runs_from: RunsFrom,
     pub preserve: bool,
+    /// Slipway's loader starts nothing but unified kernel images from the disk.
+    pub only_ukis_start: bool,
     /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
     /// The snapshot of the running system.
@@ -56,12 +58,8 @@ impl Change for Activate {
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
         let (base, bootloader, snapshot) = (base.clone(), self.renewal.clone(), self.snapshot.clone());
-        let Activate { runs_from, preserve, .. } = *self;
-        let mut plan = plan::activate(&ActivateRequest { base, runs_from, preserve, bootloader, snapshot }, system)?;
-        let staged = runs_from.kept(system).map(|kept| !kept).filter(|_| super::only_ukis_start(runs_from));
-        let manifest = staged.and_then(|slot| Some((slot, system.slots[slot].manifest.as_ref()?)));
-        plan.warnings.extend(manifest.and_then(|(slot, manifest)| plan::no_uki_note(slot, manifest)));
-        Ok(plan)
+        let Activate { runs_from, preserve, only_ukis_start, .. } = *self;
+        plan::activate(&ActivateRequest { base, runs_from, preserve, only_ukis_start, bootloader, snapshot }, system)
     }
 
     fn renewal(&self) -> Option<&RenewalRequest> {
@@ -93,5 +91,7 @@ pub fn run(
     let (taker, snapshot) = kept.map(|kept| (kept.taker, kept.request)).unzip();
     let taker = taker.as_ref().map(|taker| taker as &dyn TakesSnapshot);
     let sources = Sources { loaders: loaders.as_ref(), snapshot: taker, ..Sources::default() };
-    installed.change(&Activate { runs_from, preserve, renewal, snapshot }, sources, options, observer)
+    let only_ukis_start = super::only_ukis_start(runs_from);
+    let activate = Activate { runs_from, preserve, only_ukis_start, renewal, snapshot };
+    installed.change(&activate, sources, options, observer)
 }

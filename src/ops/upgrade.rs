@@ -70,6 +70,8 @@ pub struct Upgrade<'a> {
     pub payload: &'a PayloadFacts,
     /// Arguments that the firmware adds to a payload's own.
     pub firmware: &'a [String],
+    /// Slipway's loader starts nothing but unified kernel images from the disk.
+    pub only_ukis_start: bool,
     /// The renewal of the boot loaders.
     pub renewal: Option<RenewalRequest>,
     /// The snapshot of the running system.
@@ -131,7 +133,7 @@ impl Change for Upgrade<'_> {
             args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),
             arch: request.arch,
-            only_ukis_start: super::only_ukis_start(request.runs_from),
+            only_ukis_start: self.only_ukis_start,
             bootloader: self.renewal.clone(),
             snapshot: self.snapshot.clone(),
         };
@@ -169,7 +171,9 @@ pub fn if_undamaged(
         system.slots[slot].whole.get_or_insert(Ok(()));
     }
     let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
-    Upgrade { request, payload, firmware, renewal: None, snapshot: None, dry_run: true }.decide(&base, &system)
+    let only_ukis_start = super::only_ukis_start(request.runs_from);
+    let (renewal, snapshot, dry_run) = (None, None, true);
+    Upgrade { request, payload, firmware, only_ukis_start, renewal, snapshot, dry_run }.decide(&base, &system)
 }
 
 /// Whether the payload is written, and so compared on its way, for any later finding in the slots: damage only adds
@@ -223,7 +227,8 @@ pub fn onto(
     let kept = takes.then(|| snapshot::prepare(disk, &installed.system, request.runs_from, Path::new("/")));
     let (taker, snapshot) = kept.transpose()?.flatten().map(|kept| (kept.taker, kept.request)).unzip();
     let (facts, dry_run) = (&payload.facts, options.dry_run);
-    let upgrade = Upgrade { request, payload: facts, firmware: &firmware, renewal, snapshot, dry_run };
+    let only_ukis_start = super::only_ukis_start(request.runs_from);
+    let upgrade = Upgrade { request, payload: facts, firmware: &firmware, only_ukis_start, renewal, snapshot, dry_run };
     let sources = Sources {
         payload: Some(&payload.source),
         loaders: loaders.as_ref(),

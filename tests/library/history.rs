@@ -95,6 +95,7 @@ fn an_entry_stands_before_the_commit_that_names_it() {
             base: base(3),
             runs_from: RunsFrom::Inside,
             preserve: true,
+            only_ukis_start: false,
             bootloader: None,
             snapshot: None,
         },

@@ -437,6 +437,7 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
                 base: base(9),
                 runs_from: runs_from(facts),
                 preserve: true,
+                only_ukis_start: false,
                 bootloader: None,
                 snapshot: None,
             },

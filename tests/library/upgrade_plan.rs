@@ -79,6 +79,7 @@ fn texts() {
         base: base(3),
         runs_from: RunsFrom::Inside,
         preserve: true,
+        only_ukis_start: false,
         bootloader: None,
         snapshot: None,
     };

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     bootloader::RenewalRequest,
-    kernel_note::kernel_note,
+    kernel_note::{kernel_note, no_uki_note},
     slots::{Draft, Ephemeral, RunsFrom, Slots},
     snapshot_request::SnapshotRequest,
 };
@@ -20,6 +20,8 @@ pub struct ActivateRequest {
     pub runs_from: RunsFrom,
     /// Keep EPHEMERAL.
     pub preserve: bool,
+    /// Slipway's loader starts nothing but unified kernel images from the disk.
+    pub only_ukis_start: bool,
     /// Renew the boot loaders, too.
     pub bootloader: Option<RenewalRequest>,
     /// Keep what belongs to the running system. `None`: nothing is declared.
@@ -50,6 +52,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
     if let Some(manifest) = &system.slots[target].manifest {
         let lack = manifest.efi_stub.or_else(|| draft.kernels[target].clone().ok().flatten());
         draft.warnings.extend(kernel_note(lack, manifest.arch, draft.loader_afterwards()));
+        draft.warnings.extend(no_uki_note(target, manifest).filter(|_| request.only_ukis_start));
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
     let meanwhile = format!("slot {} still boots", slots.kept);

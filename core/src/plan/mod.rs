@@ -58,7 +58,7 @@ pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, gro
 pub use history::Asked;
 pub use install::{InstallRequest, install, is_refused_by_the_disk, room};
 pub use intruder::beside_others;
-pub use kernel_note::{kernel_note, no_uki_note};
+pub use kernel_note::kernel_note;
 pub use lba0::{Lba0Facts, lba0};
 pub use mend_table::{Lba0, MendTableFacts, mend_table};
 pub use meta::meta;

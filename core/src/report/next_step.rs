@@ -308,6 +308,7 @@ impl Deciding<'_> {
             base: self.base.clone(),
             runs_from: self.runs_from,
             preserve: true,
+            only_ukis_start: false,
             bootloader: None,
             snapshot: None,
         };

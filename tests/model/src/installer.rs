@@ -168,11 +168,14 @@ impl Installer {
             renewal: None,
             snapshot: None,
             firmware: &[],
+            only_ukis_start: false,
             dry_run: false,
         });
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. } | Verb::Stage { .. } => upgrade.as_ref().unwrap(),
-            Verb::Activate { preserve } => &Activate { runs_from, preserve, renewal: None, snapshot: None },
+            Verb::Activate { preserve } => {
+                &Activate { runs_from, preserve, only_ukis_start: false, renewal: None, snapshot: None }
+            }
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: host.is_none() },
             Verb::Repair => &Repair { renewal: None, force: false },

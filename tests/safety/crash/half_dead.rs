@@ -83,6 +83,7 @@ fn an_upgrade_writes_that_slot_and_moves_the_disk() {
         request: &request,
         payload: &World::get().facts[2],
         firmware: &[],
+        only_ukis_start: false,
         renewal: Some(to(EfiLoader::Slipway, false)),
         dry_run: false,
     };

@@ -93,7 +93,13 @@ fn cmdline(slot: char, trial: bool) -> String {
 fn activate(disk: &dyn BlockIo, files: &Files, edit: &dyn Fn(&mut Plan)) -> Result<(), Failure> {
     let mut installed = InstalledDisk::look(disk, identity(), "disk", &cmdline('A', false))?;
     let kept = snapshot::prepare(disk, &installed.system, RunsFrom::Inside, files.root())?.unwrap();
-    let change = Activate { runs_from: RunsFrom::Inside, preserve: true, renewal: None, snapshot: Some(kept.request) };
+    let change = Activate {
+        runs_from: RunsFrom::Inside,
+        preserve: true,
+        only_ukis_start: false,
+        renewal: None,
+        snapshot: Some(kept.request),
+    };
     let planned = installed.plan(&change, || 1_800_000_100, &mut Silent)?;
     let mut plan = installed.hold(&change, &planned)?;
     edit(&mut plan);

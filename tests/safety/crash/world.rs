@@ -351,10 +351,18 @@ impl World {
             request,
             payload: &self.facts[n],
             firmware: &[],
+            only_ukis_start: false,
             renewal: renewal(),
             snapshot: None,
             dry_run: false,
         });
+        let activate = |runs_from, preserve, renewal| Activate {
+            runs_from,
+            preserve,
+            only_ukis_start: false,
+            renewal,
+            snapshot: None,
+        };
         let failed = NotWell::check("20-network", "unreachable");
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. }
@@ -365,15 +373,9 @@ impl World {
             Verb::UpdateBootloader { set } => {
                 &Update { runs_from: RunsFrom::Inside, renewal: self.renewal(*set, true) }
             }
-            Verb::Activate { preserve } => {
-                &Activate { runs_from: RunsFrom::Inside, preserve: *preserve, renewal: None, snapshot: None }
-            }
-            Verb::ActivateAndRenew => {
-                &Activate { runs_from: RunsFrom::Inside, preserve: true, renewal: renewal(), snapshot: None }
-            }
-            Verb::ActivateOffline => {
-                &Activate { runs_from: RunsFrom::Offline, preserve: true, renewal: None, snapshot: None }
-            }
+            Verb::Activate { preserve } => &activate(RunsFrom::Inside, *preserve, None),
+            Verb::ActivateAndRenew => &activate(RunsFrom::Inside, true, renewal()),
+            Verb::ActivateOffline => &activate(RunsFrom::Offline, true, None),
             Verb::RollbackOffline => &Rollback { offline: true },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
