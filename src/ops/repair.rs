@@ -99,13 +99,12 @@ pub fn run(
         let rest = mend_files(disk, opened, request, options, observer)?;
         report = Box::new(ChangeReport { changed: true, ..*rest });
     }
-    if !report.dry_run {
-        note_loaders(disk, observer);
-    }
     if report.dry_run {
         report.plan.left.iter().for_each(|left| observer.note(&format!("not repaired: {left}")));
+        return Ok(report);
     }
-    if report.dry_run || report.plan.left.is_empty() {
+    note_loaders(disk, observer);
+    if report.plan.left.is_empty() {
         return Ok(report);
     }
     let Plan { result, left, .. } = report.plan;

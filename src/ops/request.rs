@@ -144,9 +144,13 @@ pub struct SecureBootRequest {
 
 impl SecureBootRequest {
     pub fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
-        let pcr = self.pcr.iter().map(|pcr| ("--pcr-key", pcr.key.as_path()));
-        self.signer.files().chain([("--stub", self.stub.as_path())]).chain(pcr)
+        self.signer.files().chain(files_of_uki(&self.stub, self.pcr.as_ref()))
     }
+}
+
+/// The files that a unified kernel image is made with, besides the payload.
+pub fn files_of_uki<'a>(stub: &'a Path, pcr: Option<&'a PcrRequest>) -> impl Iterator<Item = InputFile<'a>> {
+    [("--stub", stub)].into_iter().chain(pcr.map(|pcr| ("--pcr-key", pcr.key.as_path())))
 }
 
 /// The signer of values of PCR 11, and the phases.

@@ -33,8 +33,9 @@ use slipway_core::{
 use super::{
     PcrRequest, SourceRequest,
     efi_signer::{self, EfiSigner, EfiSignerRequest},
-    own_input::{self, InputFile},
+    own_input,
     payload::{self, Payload},
+    request::files_of_uki,
     source_failure,
 };
 use crate::{
@@ -85,13 +86,6 @@ pub struct Recipe {
     pub pcr: Option<PcrRequest>,
 }
 
-impl Recipe {
-    fn files(&self) -> impl Iterator<Item = InputFile<'_>> {
-        let pcr = self.pcr.iter().map(|pcr| ("--pcr-key", pcr.key.as_path()));
-        [("--stub", self.stub.as_path())].into_iter().chain(pcr)
-    }
-}
-
 /// Directory of systemd's stubs in Debian's systemd-boot-efi and others.
 pub const STUBS: &str = "/usr/lib/systemd/boot/efi";
 
@@ -126,7 +120,10 @@ pub fn run(request: &UkiRequest, observer: &mut dyn Observer) -> Result<UkiRepor
     if let What::Payload(from) = &request.what {
         // It may be made for this very payload.
         own_input::spare(&request.out, "--source", &from.source.named(from.recipe.arch), Some(UKI))?;
-        own_input::spare_files(&request.out, from.source.files().chain(from.recipe.files()))?;
+        own_input::spare_files(
+            &request.out,
+            from.source.files().chain(files_of_uki(&from.recipe.stub, from.recipe.pcr.as_ref())),
+        )?;
     }
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;
     let signer = request.signer.as_ref().map(|signer| EfiSigner::open(signer, observer)).transpose()?;
