@@ -135,10 +135,8 @@ impl Pool<'_> {
         if report.runs == payload {
             return None;
         }
-        // The highest token rises with each grant of any node, and each node that waits says this.
         let token = report.token;
-        let ahead = || Blocked::TokenAhead { token, highest: token - 1 }.to_string();
-        let ahead = || (token > self.ledger.highest()).then(ahead);
+        let ahead = || (token > self.ledger.highest()).then(|| Blocked::token_ahead(token).to_string());
         report.failed.map(|failure| failure.why).or_else(|| self.spent(payload, &node.uid)).or_else(ahead)
     }
 

@@ -144,14 +144,8 @@ fn told(
 /// The attempts of nodes, with the grants that were read: some of them are freed in this round.
 fn attempts(status: &RolloutStatus, plan: &Plan, ledger: &DisruptionLedger, freed: &[Action]) -> History {
     let mut history = History::new(status.attempts.clone(), status.tried.clone());
-    let freed = freed.iter().filter_map(freed_by_word);
-    match &ledger.status {
-        None => {}
-        Some(read) if status.denied.is_some() => history.defer_returns(plan, read, freed),
-        Some(read) => {
-            history.count(plan, read);
-            history.defer_freed(read, freed);
-        }
+    if let Some(read) = &ledger.status {
+        history.take(plan, read, freed.iter().filter_map(freed_by_word), status.denied.is_some());
     }
     history
 }

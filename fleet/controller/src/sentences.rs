@@ -41,8 +41,7 @@ pub(crate) fn goes_on(why: &Blocked) -> bool {
 pub(crate) fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     match &blocked.why {
         _ if pool_round.facts.ledger.held(&blocked.node.uid).is_some() => sentence(pool_round, blocked),
-        // The highest token rises with each grant of any node.
-        Blocked::TokenAhead { token, .. } => Blocked::TokenAhead { token: *token, highest: token - 1 }.to_string(),
+        Blocked::TokenAhead { token, .. } => Blocked::token_ahead(*token).to_string(),
         Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
         Blocked::Wave { wave, .. } => format!("wave {wave} is not over; the Rollout says what it waits for"),
         Blocked::Soak { wave, .. } => format!("wave {wave} must be well until its soak is over; the Rollout says when"),

@@ -62,6 +62,16 @@ impl History {
         Self { nodes, tried, held: BTreeSet::new() }
     }
 
+    /// With the grants of this ledger, of which a person has freed those of some nodes.
+    pub fn take<'a>(&mut self, plan: &Plan, ledger: &Ledger, freed: impl Iterator<Item = &'a str>, is_denied: bool) {
+        // A grant to go back is no attempt.
+        if is_denied {
+            return self.defer_returns(plan, ledger, freed);
+        }
+        self.count(plan, ledger);
+        freed.filter_map(|uid| ledger.held(uid)).for_each(|grant| self.defer(&grant.node.uid, grant.token));
+    }
+
     /// With the grants that this ledger has in the plan's pool.
     pub fn count(&mut self, plan: &Plan, ledger: &Ledger) {
         let mut places = None;
@@ -80,15 +90,8 @@ impl History {
         }
     }
 
-    /// A person has freed the grants of these nodes in this ledger: those attempts are repeated.
-    pub fn defer_freed<'a>(&mut self, ledger: &Ledger, uids: impl Iterator<Item = &'a str>) {
-        for grant in uids.filter_map(|uid| ledger.held(uid)) {
-            self.defer(&grant.node.uid, grant.token);
-        }
-    }
-
-    /// The same on the way back, where grants are no attempts: these nodes are asked again later, and others before them.
-    pub fn defer_returns<'a>(&mut self, plan: &Plan, ledger: &Ledger, uids: impl Iterator<Item = &'a str>) {
+    /// On the way back these nodes are asked again later, and others before them.
+    fn defer_returns<'a>(&mut self, plan: &Plan, ledger: &Ledger, uids: impl Iterator<Item = &'a str>) {
         for grant in uids.filter_map(|uid| ledger.held(uid)).filter(|grant| grant.node.pool == plan.pool) {
             let first = Attempts { count: 0, token: 0, deferred: false };
             let of = self.nodes.entry(grant.node.uid.clone()).or_insert(first);

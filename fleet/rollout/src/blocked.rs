@@ -209,6 +209,12 @@ fn again(from: &Timestamp) -> String {
 }
 
 impl Blocked {
+    /// A [`Self::TokenAhead`] whose words stay: the highest token rises with each grant of any node, and each node that waits says
+    /// this.
+    pub fn token_ahead(token: u64) -> Self {
+        Self::TokenAhead { token, highest: token - 1 }
+    }
+
     /// The command for the node of this name, where only a person may know that its grant can be freed. `holds` is whether
     /// it holds one.
     pub fn remedy(&self, node: &str, holds: bool) -> Option<String> {

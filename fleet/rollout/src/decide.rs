@@ -126,13 +126,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
 fn attempts(facts: &Facts, kept: &Ledger, steps: &[Action]) -> History {
     let mut attempts = facts.attempts.clone();
     let freed = steps.iter().filter_map(freed_by_word);
-    // A grant to go back is no attempt.
-    if facts.denied.is_none() {
-        attempts.count(&facts.plan, &facts.ledger);
-        attempts.defer_freed(&facts.ledger, freed);
-    } else {
-        attempts.defer_returns(&facts.plan, &facts.ledger, freed);
-    }
+    attempts.take(&facts.plan, &facts.ledger, freed, facts.denied.is_some());
     attempts.defer_ended(kept, facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload)));
     attempts
 }
