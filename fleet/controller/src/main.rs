@@ -104,9 +104,9 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let no_way = |e: InferConfigError| match (e.to_string(), api_server::fault(&e.to_string())) {
-        (kube, why) if kube == why => anyhow!("no way to the API server; set $KUBECONFIG: {kube}"),
-        (_, why) => anyhow!("no way to the API server: {why}"),
+    let no_way = |e: InferConfigError| match api_server::proxy_fault(&e.to_string()) {
+        Some(why) => anyhow!("no way to the API server: {why}"),
+        None => anyhow!("no way to the API server; set $KUBECONFIG: {e}"),
     };
     let mut config = Config::infer().await.map_err(no_way)?;
     // A round is tried again as a whole: the client would wait for minutes by itself.

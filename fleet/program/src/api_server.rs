@@ -9,18 +9,18 @@ pub fn directly<P: FromStr + PartialEq>(proxy: &mut Option<P>) -> Result<(), &'s
     without(proxy, &|name| env::var(name).ok())
 }
 
-/// Why there is no way, in words that name the variable: kube does not say where it has a proxy from. The address may have a
-/// password, and is not shown.
+/// Why there is no way, in words that name the variable where kube does not say where it has a proxy from.
 pub fn fault(of_kube: &str) -> String {
-    match of_kube.split_once("failed to parse proxy url: ") {
-        None => of_kube.to_owned(),
-        Some((_, why)) => {
-            let why = why.trim_end_matches(')');
-            let how = "unset the variable, or write it as http://HOST:PORT; take a kubeconfig without proxy-url: the API \
-                       server is asked directly";
-            format!("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address: {why}: {how}")
-        }
-    }
+    proxy_fault(of_kube).unwrap_or_else(|| of_kube.to_owned())
+}
+
+/// The same, if it is about a proxy. The address may have a password, and is not shown.
+pub fn proxy_fault(of_kube: &str) -> Option<String> {
+    let (_, why) = of_kube.split_once("failed to parse proxy url: ")?;
+    let why = why.trim_end_matches(')');
+    let how = "unset the variable, or write it as http://HOST:PORT; take a kubeconfig without proxy-url: the API server is \
+               asked directly";
+    Some(format!("$HTTPS_PROXY, or proxy-url of the kubeconfig, is no address: {why}: {how}"))
 }
 
 fn without<P: FromStr + PartialEq>(

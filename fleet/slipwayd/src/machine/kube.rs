@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::Display,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -177,10 +178,14 @@ impl Kube {
         })
     }
 
+    /// What is wrong with the way to the API server.
+    pub(super) fn fault(&self, e: &dyn Display) -> String {
+        format!("{}: {}", self.config.kubeconfig.display(), api_server::fault(&e.to_string()))
+    }
+
     /// Read each time: credentials are renewed while the service runs.
     pub(super) async fn client(&self) -> Result<Client> {
-        let path = &self.config.kubeconfig;
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {}", path.display(), api_server::fault(&e.to_string()));
+        let (path, wrong) = (&self.config.kubeconfig, |e: &dyn Display| self.fault(e));
         let kubeconfig = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))?;

@@ -1,6 +1,6 @@
 //! The state of a static pod: its mirror in the API and, of an API server, its own answer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
@@ -11,7 +11,6 @@ use kube::{
 };
 use slipway_core::payload::minor_version::MinorVersion;
 use slipway_kubernetes::{component::Component, manifest, replacement::Replacement, version::Version};
-use slipway_program::api_server;
 
 use super::kube::{Kube, error_text, within};
 
@@ -115,8 +114,7 @@ impl Kube {
     }
 
     async fn client_at(&self, url: &str) -> Result<Client, String> {
-        let path = self.kubeconfig();
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {}", path.display(), api_server::fault(&e.to_string()));
+        let (path, wrong) = (self.kubeconfig(), |e: &dyn Display| self.fault(e));
         let mut kubeconfig = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
         for cluster in kubeconfig.clusters.iter_mut().filter_map(|of| of.cluster.as_mut()) {
             cluster.server = Some(url.to_owned());

@@ -56,6 +56,12 @@ impl Others {
         server.until(|| self.runtime.block_on(namespaces.get("default")));
     }
 
+    /// The node's status, as its kubelet would say.
+    fn node_says(&self, status: &Value) {
+        let nodes = self.nodes();
+        self.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status))).unwrap();
+    }
+
     fn pod(&self, name: &str, owner: Option<&str>, more: Value) {
         let owners = owner.map(|kind| {
             json!([{ "apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": Uuid::new_v4(), "controller": true }])
@@ -136,14 +142,20 @@ fn node(server: &Server, drain: Policy) -> Kube {
     Kube::new(Config { node: "n1".into(), kubeconfig: server.kubeconfig("kubelet"), drain, static_pods: None }).unwrap()
 }
 
+/// A server with node `n1`, seen from outside and by its service.
+fn scene() -> (Server, Others, Kube) {
+    let mut server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node(&mut server);
+    (server, others, node)
+}
+
 #[test]
 fn a_node_is_cordoned_and_becomes_what_it_was() {
     if !server::is_here() {
         return;
     }
-    let mut server = Server::start();
-    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node(&mut server);
+    let (_server, others, node) = scene();
     let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
     assert_eq!(node.cordon(one), Ok(()));
     assert_eq!(node.cordon(one), Ok(()), "after a crash it is done again");
@@ -171,9 +183,7 @@ fn pods_are_evicted_and_those_of_the_node_stay() {
     if !server::is_here() {
         return;
     }
-    let mut server = Server::start();
-    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node(&mut server);
+    let (server, others, node) = scene();
     let op = Uuid::new_v4();
     others.pod("daemon", Some("DaemonSet"), Value::Null);
     let scratch = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
@@ -204,9 +214,7 @@ fn a_pod_that_is_put_here_again_although_the_node_is_cordoned_is_evicted_and_not
     if !server::is_here() {
         return;
     }
-    let mut server = Server::start();
-    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node(&mut server);
+    let (server, others, node) = scene();
     let op = Uuid::new_v4();
     let tolerates = |toleration: Value| json!({ "spec": { "tolerations": [toleration] } });
     let everything = || tolerates(json!({ "operator": "Exists" }));
@@ -264,13 +272,10 @@ fn a_pod_is_not_waited_for_longer_than_it_may_take_where_no_kubelet_says_that_it
     if !server::is_here() {
         return;
     }
-    let mut server = Server::start();
-    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node(&mut server);
+    let (_server, others, node) = scene();
     let kubelet_says = |ready: &str| {
         let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
-        let nodes = others.nodes();
-        others.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status))).unwrap();
+        others.node_says(&status);
     };
     let op = Uuid::new_v4();
     for (name, seconds) in [("web", 1), ("slow", 600)] {
@@ -294,9 +299,7 @@ fn a_disruption_budget_is_respected_and_named() {
     if !server::is_here() {
         return;
     }
-    let mut server = Server::start();
-    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node(&mut server);
+    let (_server, others, node) = scene();
     others.pod("db", Some("StatefulSet"), Value::Null);
     others.pod("web", Some("ReplicaSet"), Value::Null);
     ["db", "web"].iter().for_each(|name| others.runs(name));
@@ -315,14 +318,11 @@ fn a_kubelet_that_has_said_nothing_since_the_boot_is_not_ready() {
     if !server::is_here() {
         return;
     }
-    let mut server = Server::start();
-    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node(&mut server);
+    let (_server, others, node) = scene();
     let says = |boot: &str| {
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         let status = json!({ "status": { "conditions": ready, "nodeInfo": { "bootID": boot } } });
-        let nodes = others.nodes();
-        others.runtime.block_on(nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status))).unwrap();
+        others.node_says(&status);
     };
     assert!(node.is_ready().unwrap_err().contains("has not said anything yet"));
     says("00000000-0000-4000-8000-000000000000");
