@@ -8,9 +8,12 @@ use crate::trust::{SIMPLE_SIGNING, bundle};
 /// The annotation with the signature of a layer, which is the signed document.
 pub const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 
+/// How the tag of signatures ends.
+pub const SIG: &str = ".sig";
+
 /// The tag under which the signatures of an image are.
 pub fn tag_of(image: Sha256) -> String {
-    format!("sha256-{image}.sig")
+    format!("sha256-{image}{SIG}")
 }
 
 /// The tag under which everything that has an image as its subject is listed, where there is no API for it.
@@ -18,14 +21,10 @@ pub fn referrers_tag(image: Sha256) -> String {
     format!("sha256-{image}")
 }
 
-/// Whether this tag is of a document about an image, and not of an image.
-pub fn is_about_an_image(tag: &str) -> bool {
-    signed_by_tag(&format!("{}.sig", tag.trim_end_matches(".sig"))).is_some()
-}
-
-/// The image whose signatures are under this tag.
-pub fn signed_by_tag(tag: &str) -> Option<Sha256> {
-    let hex = tag.strip_prefix("sha256-")?.strip_suffix(".sig")?;
+/// The image that the documents under this tag are about: its signatures, or everything that has it as its subject.
+pub fn subject_of_tag(tag: &str) -> Option<Sha256> {
+    let rest = tag.strip_prefix("sha256-")?;
+    let hex = rest.strip_suffix(SIG).unwrap_or(rest);
     hex.bytes().all(|byte| !byte.is_ascii_uppercase()).then(|| hex.parse().ok())?
 }
 
@@ -50,11 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_of_signatures() {
+    fn tags_of_documents_about_an_image() {
         let image = Sha256::of(b"x");
-        assert_eq!(signed_by_tag(&tag_of(image)), Some(image));
-        let others = ["1.0", "sha256-00.sig", &format!("sha256-{image}"), &format!("sha256-{image}.att")];
-        assert!(others.iter().all(|tag| signed_by_tag(tag).is_none()));
-        assert_eq!(signed_by_tag(&tag_of(image).to_uppercase()), None);
+        for tag in [tag_of(image), referrers_tag(image)] {
+            assert_eq!(subject_of_tag(&tag), Some(image));
+            assert_eq!(subject_of_tag(&tag.to_uppercase()), None);
+        }
+        let others = ["1.0", "sha256-00.sig", "sha256-00", &format!("sha256-{image}.att")];
+        assert!(others.iter().all(|tag| subject_of_tag(tag).is_none()));
     }
 }

@@ -303,24 +303,25 @@ impl ImageStore for Local {
     fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {
         // Manifests that `cosign save` writes have no name.
         self.documents(|d| {
-            annotation(d, REF_NAME).as_deref() == Some(tag) || annotation(d, KIND).as_deref() == Some(SIGNATURES)
+            annotation(d, REF_NAME).as_deref() == Some(tag)
+                || tag.ends_with(cosign::SIG) && annotation(d, KIND).as_deref() == Some(SIGNATURES)
         })
     }
 
     fn referrers(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
         let Listing { found, faults } = self.subjects()?;
         let about = found.into_iter().filter(|(_, subject)| *subject == image);
-        Ok(Listing { found: about.map(|(descriptor, _)| descriptor).collect(), faults })
+        let listed = Listing { found: about.map(|(descriptor, _)| descriptor).collect(), faults };
+        // Other programs copy the tag, and what that lists is nowhere else.
+        Ok(listed.and(self.referrers_by_tag(image)))
     }
 
     fn signed(&self) -> Result<Vec<Sha256>, ImageError> {
         let index = self.index()?;
         let names = index.manifests().iter().filter_map(|d| annotation(d, REF_NAME));
-        let mut signed: Vec<_> = names.filter_map(|name| cosign::signed_by_tag(&name)).collect();
+        let mut signed: BTreeSet<_> = names.filter_map(|name| cosign::subject_of_tag(&name)).collect();
         signed.extend(self.subjects()?.found.into_iter().map(|(_, subject)| subject));
-        signed.sort();
-        signed.dedup();
-        Ok(signed)
+        Ok(signed.into_iter().collect())
     }
 
     fn by_digest(&self, digest: Sha256) -> Result<Option<Vec<u8>>, ImageError> {
@@ -340,7 +341,7 @@ impl ImageStore for Local {
 fn is_beside_an_image(descriptor: &Descriptor) -> bool {
     let kind = annotation(descriptor, KIND);
     kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
-        || annotation(descriptor, REF_NAME).is_some_and(|name| cosign::is_about_an_image(&name))
+        || annotation(descriptor, REF_NAME).is_some_and(|name| cosign::subject_of_tag(&name).is_some())
         || is_attestation(descriptor)
 }
 

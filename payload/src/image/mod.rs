@@ -31,7 +31,6 @@ mod whole;
 pub use archive::Archive;
 pub use beside::MAX_BESIDE_BYTES;
 pub use chunk::{Chunked, ChunkedLayer, chunk};
-pub use cosign::referrers_tag;
 pub use error::ImageError;
 pub(crate) use layer::Layer;
 pub use local::{Local, LocalRef};

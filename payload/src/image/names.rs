@@ -40,5 +40,5 @@ pub fn several(index: &ImageIndex, name: &str) -> Option<BTreeSet<String>> {
     let named: Vec<_> = index.manifests().iter().filter(|d| is_named(d, name)).collect();
     let digests: BTreeSet<_> = named.iter().map(|d| d.digest().to_string()).collect();
     let whole: BTreeSet<_> = named.iter().filter_map(|d| whole_name(d)).collect();
-    (digests.len() > 1 && whole.len() > 1 && !cosign::is_about_an_image(name)).then_some(whole)
+    (digests.len() > 1 && whole.len() > 1 && cosign::subject_of_tag(name).is_none()).then_some(whole)
 }

@@ -2,11 +2,11 @@
 
 use std::{io::Read, ops::Range};
 
-use oci_spec::image::{Descriptor, DigestAlgorithm};
+use oci_spec::image::{Descriptor, DigestAlgorithm, ImageIndex};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::ImageError;
+use super::{ImageError, cosign::referrers_tag};
 use slipway_core::digest::Sha256;
 
 /// Largest index, manifest or configuration that is read. Registries and containerd have the same limit.
@@ -29,6 +29,17 @@ pub struct Listing<T> {
 impl<T> Default for Listing<T> {
     fn default() -> Self {
         Listing { found: Vec::new(), faults: Vec::new() }
+    }
+}
+
+impl<T> Listing<T> {
+    /// With the items of another list, or the fault of it.
+    #[must_use]
+    pub fn and(mut self, other: Result<Self, ImageError>) -> Self {
+        let Listing { found, faults } = other.unwrap_or_else(|fault| Listing { found: vec![], faults: vec![fault] });
+        self.found.extend(found);
+        self.faults.extend(faults);
+        self
     }
 }
 
@@ -101,6 +112,19 @@ pub trait ImageStore: Send + Sync {
     /// Manifests that say they are about this image (its "referrers").
     fn referrers(&self, _image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
         Ok(Listing::default())
+    }
+
+    /// The same by the tag that lists them: a registry without an API for it has that.
+    fn referrers_by_tag(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
+        let tag = referrers_tag(image);
+        let Listing { found, faults } = self.tagged(&tag)?;
+        let mut all = Vec::new();
+        for Document { bytes, .. } in found {
+            let index: ImageIndex =
+                parse_document(&bytes).map_err(|e| ImageError::invalid(&tag, format!("not an image index: {e}")))?;
+            all.extend(index.manifests().iter().cloned());
+        }
+        Ok(Listing { found: all, faults })
     }
 
     /// The images of a layout that there may be signatures of. A registry has too many: none.

@@ -1,5 +1,7 @@
 //! Referrers of an image (OCI distribution specification 1.1, "Listing Referrers").
 
+use std::ptr;
+
 use oci_spec::image::{Descriptor, ImageIndex, MediaType};
 use serde_json::Value;
 
@@ -9,7 +11,7 @@ use super::{
     foreign,
     request_error::{RequestError, RequestErrorKind, header},
 };
-use crate::image::{Document, ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, parse_document, referrers_tag};
+use crate::image::{Document, ImageError, ImageStore as _, Listing, MAX_BESIDE_BYTES, parse_document};
 use slipway_core::digest::Sha256;
 
 // Any person may add referrers. So a list without an end must not take long.
@@ -19,20 +21,21 @@ impl Registry {
     /// By the API for them, or without one, by the tag `sha256-HEX`. All pages come from one endpoint: mirrors may differ.
     pub(super) fn referrers_of(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
         let what = self.what("referrers", &format!("sha256:{image}"));
-        match self.first(|endpoint| listed(endpoint, image, &what)) {
-            // A registry without such an API need not answer 404: other answers are not specified.
-            Err(RequestError { kind: RequestErrorKind::NotFound | RequestErrorKind::Unsupported, .. }) => {
-                self.by_tag(image, &what)
+        let is_own = |endpoint: &Endpoint| self.endpoints.list.last().is_some_and(|own| ptr::eq(own, endpoint));
+        let asked = self.first(|endpoint| {
+            let listing = listed(endpoint, image, &what)?;
+            if !listing.found.is_empty() || !listing.faults.is_empty() || is_own(endpoint) {
+                return Ok(listing);
             }
+            // A mirror may have an image, and nothing of what lies beside it.
+            let why = format!("{} lists none", endpoint.name());
+            Err(RequestError { kind: RequestErrorKind::NotFound, why, again: None })
+        });
+        match asked {
+            // A registry without such an API need not answer 404: other answers are not specified.
+            Err(failure) if failure.is_no() => self.referrers_by_tag(image),
             listed => listed.map_err(|failure| failure.into_error(&what)),
         }
-    }
-
-    fn by_tag(&self, image: Sha256, what: &str) -> Result<Listing<Descriptor>, ImageError> {
-        let listed = self.tagged(&referrers_tag(image))?.found;
-        let all = listed.iter().map(|document| manifests(&document.bytes));
-        let all = all.collect::<Result<Vec<_>, _>>().map_err(|why| ImageError::invalid(what, why))?;
-        Ok(all.concat().into())
     }
 }
 

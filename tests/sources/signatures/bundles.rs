@@ -162,6 +162,50 @@ fn referrers_of_a_registry() {
     pull(&to, "by-tag");
 }
 
+/// A mirror that was filled by hand has the image, and knows of nothing beside it.
+#[test]
+fn a_mirror_that_lists_none_is_passed_by() {
+    let world = listed();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let (layout, image, named) = layout(&world);
+    let bundle = put_bundle(&layout, &image, &signer.bundle(PREDICATE, &named));
+    let of = |referrers: &[Value]| with_referrers(&layout.0, &named, referrers);
+    let (own, mirror, bare) = (of(&[bundle]), of(&[]), of(&[]));
+    let look = |own: &Server| {
+        let mirror = format!("--mirror=127.0.0.1:{}=http://127.0.0.1:{}", own.port, mirror.port);
+        inspect(&format!("docker://127.0.0.1:{}/os:1", own.port), &["--plain-http", &mirror, &signer.trusted()])
+    };
+    look(&own).succeeds();
+    assert_eq!(failure(look(&bare)), "signature-missing");
+}
+
+/// `skopeo copy --all` of the tag that takes the place of the API: index.json does not list what that lists.
+#[test]
+fn a_layout_with_the_tag_for_referrers() {
+    let world = listed();
+    let [ann, ben] = ["ann", "ben"].map(|name| Signer::new(&world.path(""), name, Kind::P256));
+    let (layout, image, named) = layout(&world);
+    let bundle = put_bundle(&layout, &image, &ann.bundle(PREDICATE, &named));
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [bundle]}).to_string().into_bytes();
+    layout.blob(&index);
+    layout.tag(&named.replace(':', "-"), &descriptor(INDEX, &index));
+    let source = layout.source();
+    let is_signed = |source: &str| {
+        inspect(source, &[&ann.trusted()]).succeeds();
+    };
+    is_signed(&source);
+    // Nothing of it is lost, neither by a statement that is added, nor on the way.
+    fs::write(world.path("says.json"), "{}").unwrap();
+    let (key, says) = (ben.private(), world.path("says.json").display().to_string());
+    let attest = ["attest", &source, "--predicate", &says, "--type=cyclonedx", "--key", &key, "--progress=none"];
+    Outcome::of(&mut installer(attest)).succeeds();
+    is_signed(&source);
+    let to = format!("oci:{}", world.path("copy").display());
+    let pull = ["pull", &source, &to, "--progress=none", "--output=json"];
+    assert_eq!(Outcome::of(&mut installer(pull)).succeeds().json()["signatures"], 2);
+    is_signed(&to);
+}
+
 /// A stranger's comes first, and the list goes on in another page.
 #[test]
 fn referrers_in_pages() {
