@@ -10,10 +10,11 @@ use std::{
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
-    ImageError, ImageStore, Layer, chunks,
+    ImageError, ImageStore, Layer, Local, LocalRef, chunks,
     layout::{Entry, Place, change_index, check_name, descriptor_of, io_error, remove_left, write, write_blob},
     mirrors::{past_mirrors, sent},
     resolve::{Resolved, media_type, resolve},
+    sign::{joined, layers_of, layers_under, manifest_of},
     signatures::{self, AllBeside, Beside},
     store::sha256_of,
     verifying_reader::VerifyingReader,
@@ -111,9 +112,14 @@ impl<'s> Pull<'s> {
         for signed in found.iter().map(|beside| beside.image).collect::<BTreeSet<_>>() {
             self.write_index(signed, &blobs)?;
         }
-        for beside in found {
-            Self::write_signatures(&beside, &blobs, &mut listed)?;
+        let there = Some(dir).filter(|dir| dir.join("index.json").exists());
+        let there = there.and_then(|dir| Local::directory(dir, LocalRef::Only, dir.display().to_string()).ok());
+        for mut beside in found {
             pulled.signatures += beside.signatures;
+            if let Err(error) = keep_others(there.as_ref(), &mut beside) {
+                pulled.left.push(format!("signatures that the layout had: {error}"));
+            }
+            Self::write_signatures(&beside, &blobs, &mut listed)?;
         }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
         change_index(dir, &[], listed)?;
@@ -206,6 +212,17 @@ impl<'s> Pull<'s> {
             None => Ok(()),
         }
     }
+}
+
+/// Keep the signatures that the layout has under the same tag: they may have been made there.
+fn keep_others(layout: Option<&Local>, beside: &mut Beside) -> Result<(), ImageError> {
+    let (Some(layout), Some(tag)) = (layout, &beside.tag) else { return Ok(()) };
+    if let Some(all) = joined(layers_under(layout, tag)?, layers_of(&beside.manifest, &beside.blobs)?) {
+        let (config, manifest) = manifest_of(&all)?;
+        beside.manifest = manifest;
+        beside.blobs = all.into_iter().map(|layer| layer.document).chain([config]).collect();
+    }
+    Ok(())
 }
 
 /// Reports each byte of a blob once, however often the blob is fetched.

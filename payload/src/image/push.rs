@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ImageError, ImageSink, ImageStore, NamedManifest, SignedLayer, WholeImage, chunks,
+    ImageError, ImageSink, ImageStore, NamedManifest, WholeImage, chunks,
     cosign::tag_of,
     layout::descriptor_of,
     resolve::platforms,
-    sign::{Signable, layers_of},
+    sign::{Signable, joined, layers_of},
     signatures::{self, AllBeside, Beside},
     sink::put_bytes,
     store::parse_document,
@@ -142,13 +142,10 @@ fn put_beside(
         Some(tag) if *tag == tag_of(beside.image) => Some(there(beside.image)?),
         _ => None,
     };
-    if let Some(others) = others {
-        let (theirs, ours) = (others.layers()?, layers_of(&beside.manifest, &beside.blobs)?);
-        let known: BTreeSet<_> = ours.iter().map(SignedLayer::key).collect();
-        let kept: Vec<_> = theirs.into_iter().filter(|layer| !known.contains(&layer.key())).collect();
-        if !kept.is_empty() {
-            return others.put(&kept.into_iter().chain(ours).collect::<Vec<_>>());
-        }
+    if let Some(others) = others
+        && let Some(all) = joined(others.layers()?, layers_of(&beside.manifest, &beside.blobs)?)
+    {
+        return others.put(&all);
     }
     let manifest: ImageManifest =
         parse_document(&beside.manifest).map_err(|e| ImageError::invalid("a manifest of signatures", e.to_string()))?;

@@ -1,11 +1,13 @@
 //! Puts signatures beside an image, in the form of cosign's that a registry needs no API for: a manifest
 //! under the tag `sha256-HEX.sig`, see [`super::signatures`].
 
+use std::collections::BTreeSet;
+
 use oci_spec::image::{Descriptor, ImageManifest, ImageManifestBuilder, MediaType};
 use serde_json::json;
 
 use super::{
-    Document, ImageError, ImageSink, NamedManifest, WholeImage,
+    Document, ImageError, ImageSink, ImageStore, NamedManifest, WholeImage,
     beside::{MAX_BESIDE_BYTES, signed_document},
     cosign::{SIGNATURE, signature_in, tag_of},
     layout::descriptor_of,
@@ -73,46 +75,65 @@ impl Signable {
         tag_of(self.digest())
     }
 
-    /// The layers under that tag now. All are kept, so one that cannot be read is an error here.
+    /// The layers under that tag now.
     pub fn layers(&self) -> Result<Vec<SignedLayer>, ImageError> {
-        let tag = self.tag();
-        let (mut all, mut bytes_left) = (Vec::new(), MAX_BESIDE_BYTES);
-        let too_much = || {
-            let why = format!("more than {} MiB are under this tag: take it away first", MAX_BESIDE_BYTES >> 20);
-            ImageError::invalid(&tag, why)
-        };
-        for Document { bytes, .. } in self.image.store.named(&tag)? {
-            for (n, layer) in parse::<ImageManifest>(&bytes, &tag)?.layers().iter().enumerate() {
-                let place = format!("{tag}, layer {}", n + 1);
-                bytes_left = bytes_left.checked_sub(layer.size()).ok_or_else(too_much)?;
-                let document = signed_document(&*self.image.store, layer, &place)?;
-                all.push(SignedLayer::from_descriptor(layer, document));
-            }
-        }
-        Ok(all)
+        layers_under(&*self.image.store, &self.tag())
     }
 
     /// Put these layers under that tag, in place of the present ones.
     pub fn put(&self, layers: &[SignedLayer]) -> Result<(), ImageError> {
-        let invalid = |e: oci_spec::OciSpecError| ImageError::invalid(self.tag(), e.to_string());
-        let diff_ids: Vec<_> = layers.iter().map(|layer| layer.descriptor.digest().to_string()).collect();
-        let config = json!({
-            "architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": diff_ids},
-        });
         for layer in layers {
             put_bytes(&*self.sink, layer.descriptor.media_type(), &layer.document)?;
         }
-        let config = put_bytes(&*self.sink, &MediaType::ImageConfig, config.to_string().as_bytes())?;
-        let builder = ImageManifestBuilder::default().schema_version(2u32).media_type(MediaType::ImageManifest);
-        let manifest = builder
-            .config(config)
-            .layers(layers.iter().map(|layer| layer.descriptor.clone()).collect::<Vec<_>>())
-            .build()
-            .and_then(|manifest| manifest.to_string())
-            .map_err(invalid)?;
-        let (media_type, bytes) = (MediaType::ImageManifest, manifest.into_bytes());
+        let (config, bytes) = manifest_of(layers)?;
+        put_bytes(&*self.sink, &MediaType::ImageConfig, &config)?;
+        let media_type = MediaType::ImageManifest;
         self.sink.put_manifests(&[], &[NamedManifest { media_type, bytes, tag: Some(self.tag()) }])
     }
+}
+
+/// The layers under a tag for signatures. All are kept, so one that cannot be read is an error here.
+pub fn layers_under(store: &dyn ImageStore, tag: &str) -> Result<Vec<SignedLayer>, ImageError> {
+    let (mut all, mut bytes_left) = (Vec::new(), MAX_BESIDE_BYTES);
+    let too_much = || {
+        let why = format!("more than {} MiB are under this tag: take it away first", MAX_BESIDE_BYTES >> 20);
+        ImageError::invalid(tag, why)
+    };
+    for Document { bytes, .. } in store.named(tag)? {
+        for (n, layer) in parse::<ImageManifest>(&bytes, tag)?.layers().iter().enumerate() {
+            let place = format!("{tag}, layer {}", n + 1);
+            bytes_left = bytes_left.checked_sub(layer.size()).ok_or_else(too_much)?;
+            let document = signed_document(store, layer, &place)?;
+            all.push(SignedLayer::from_descriptor(layer, document));
+        }
+    }
+    Ok(all)
+}
+
+/// The others that are there, with these behind them. None: there are no others.
+pub fn joined(there: Vec<SignedLayer>, these: Vec<SignedLayer>) -> Option<Vec<SignedLayer>> {
+    let known: BTreeSet<_> = these.iter().map(SignedLayer::key).collect();
+    let mut all: Vec<_> = there.into_iter().filter(|layer| !known.contains(&layer.key())).collect();
+    let has_others = !all.is_empty();
+    all.extend(these);
+    has_others.then_some(all)
+}
+
+/// The configuration and the manifest that hold these layers.
+pub fn manifest_of(layers: &[SignedLayer]) -> Result<(Vec<u8>, Vec<u8>), ImageError> {
+    let diff_ids: Vec<_> = layers.iter().map(|layer| layer.descriptor.digest().to_string()).collect();
+    let config = json!({
+        "architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers", "diff_ids": diff_ids},
+    });
+    let config = config.to_string().into_bytes();
+    let builder = ImageManifestBuilder::default().schema_version(2u32).media_type(MediaType::ImageManifest);
+    let manifest = builder
+        .config(descriptor_of(&MediaType::ImageConfig, &config)?)
+        .layers(layers.iter().map(|layer| layer.descriptor.clone()).collect::<Vec<_>>())
+        .build()
+        .and_then(|manifest| manifest.to_string())
+        .map_err(|e| ImageError::invalid("a manifest of signatures", e.to_string()))?;
+    Ok((config, manifest.into_bytes()))
 }
 
 /// The layers of a manifest that holds signatures, as far as their documents are in `blobs`.

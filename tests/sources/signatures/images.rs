@@ -231,6 +231,40 @@ fn pull_brings_the_signatures() {
     assert_eq!(failure(inspect(&again, &[&signer.trusted()])), "signature-missing");
 }
 
+/// In a layout the image is signed once more, and then pulled again.
+#[test]
+fn a_second_pull_loses_no_signature() {
+    let world = listed();
+    let [ann, ben] = ["ann", "ben"].map(|name| Signer::new(&world.path(""), name, Kind::P256));
+    let (from, image) = layout(&world);
+    ann.sign_image(&from, &image);
+    let to = format!("oci:{}", world.path("pulled").display());
+    let pull = || {
+        let args = ["pull", &from.source(), &to, "--progress=none", "--output=json"];
+        assert_eq!(Outcome::of(&mut installer(args)).succeeds().json()["signatures"], 1);
+    };
+    pull();
+    Outcome::of(&mut installer(["sign", &to, "--key", &ben.private(), "--progress=none"])).succeeds();
+    for _ in 0..2 {
+        pull();
+        let report = inspect(&to, &[&ann.trusted(), &ben.trusted()]).succeeds().json();
+        assert_eq!((report["signed_by"].as_array().unwrap().len(), &report["signatures"][2]), (2, &Value::Null));
+    }
+    // One that cannot be read is lost, and told.
+    let index = fs::read_to_string(world.path("pulled").join("index.json")).unwrap();
+    let index: Value = serde_json::from_str(&index).unwrap();
+    let signatures = index["manifests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["annotations"]["org.opencontainers.image.ref.name"] == tag_of(&image));
+    let digest = named(signatures.unwrap());
+    fs::write(world.path("pulled/blobs/sha256").join(digest.strip_prefix("sha256:").unwrap()), "{}").unwrap();
+    let pulled = Outcome::of(&mut installer(["pull", &from.source(), &to, "--progress=plain"])).succeeds();
+    pulled.says(&["not copied: signatures that the layout had: ", &digest]);
+    inspect(&to, &[&ann.trusted()]).succeeds();
+}
+
 /// A live medium carries a container image, too.
 #[test]
 fn the_image_on_a_live_medium_has_to_be_signed() {
