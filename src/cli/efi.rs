@@ -19,7 +19,7 @@ pub struct UkiArgs {
     #[arg(long, value_name = "FILE")]
     pub stub: Option<PathBuf>,
     /// Sign this EFI program as it is, such as a boot loader, and make no UKI.
-    #[arg(long, value_name = "FILE", requires = "certificate", conflicts_with_all = ["stub", "source", "platform", "config", "extra_kernel_arg", "uname", "pcr_key"])]
+    #[arg(long, value_name = "FILE", requires = "certificate", conflicts_with_all = ["stub", "source", "trust_key", "trust_policy", "allow_unsigned", "platform", "config", "extra_kernel_arg", "uname", "pcr_key"])]
     pub program: Option<PathBuf>,
     #[command(flatten)]
     pub signer: EfiSignerArgs,

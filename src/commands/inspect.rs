@@ -21,16 +21,20 @@ use crate::{
 
 pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let registry = args.registry.options();
-    match args.target {
-        None | Some(InspectTarget::Disk(_)) if args.strict => {
-            input(Err("--strict is for a source, not for a disk".to_owned()))
+    let keys = &args.trust.keys;
+    let of_source = [
+        (args.strict, "--strict"),
+        (!keys.trust_key.is_empty(), "--trust-key"),
+        (keys.trust_policy.is_some(), "--trust-policy"),
+    ];
+    let given = of_source.into_iter().find_map(|(given, flag)| given.then_some(flag));
+    match (args.target, given) {
+        (None | Some(InspectTarget::Disk(_)), Some(flag)) => {
+            input(Err(format!("{flag} is for a source, not for a disk")))
         }
-        None | Some(InspectTarget::Disk(_)) if !args.trust.keys.trust_key.is_empty() => {
-            input(Err("--trust-key is for a source, not for a disk".to_owned()))
-        }
-        None => layout(None, observer),
-        Some(InspectTarget::Disk(path)) => layout(Some(path), observer),
-        Some(InspectTarget::Source(source)) => {
+        (None, None) => layout(None, observer),
+        (Some(InspectTarget::Disk(path)), None) => layout(Some(path), observer),
+        (Some(InspectTarget::Source(source)), _) => {
             let request = inspect_payload::InspectRequest {
                 source,
                 strict: args.strict,

@@ -220,7 +220,9 @@ fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Obser
     let located = Located::new(named, &request.system.source.trust);
     let store = image_store(&located.source, &request.system.source.registry).map_err(fail)?;
     let archive = Archive::new(store, request.system.arch).map_err(fail)?;
-    trust::signers(&request.system.source.trust, &located, || Ok(archive.evidence()), observer)?;
+    let trust = &request.system.source.trust;
+    let demands = trust::demands(trust, &located)?;
+    trust::signers(trust, &located, &demands, || Ok(archive.evidence()), observer)?;
     archive.left().iter().for_each(|left| observer.note(&format!("not on the medium: {left}")));
     if let Some(error) = archive.unknown() {
         observer.note(&format!("{named}: it is unknown whether all its signatures go along: {error}"));

@@ -8,7 +8,7 @@ use slipway_core::{
 
 use super::{
     SourceRequest, TrustRequest, source_failure,
-    trust::{self, Located},
+    trust::{self, Demand, Located},
 };
 use crate::{
     device::RateLimiter,
@@ -21,7 +21,8 @@ pub struct OpenSource {
     located: Located,
     source: Source,
     trust: TrustRequest,
-    // Signatures that were fetched ahead of their use.
+    // The demands, and the signatures, that were read ahead of their use.
+    demands: Option<Result<Vec<Demand>, Failure>>,
     evidence: Option<Evidence>,
 }
 
@@ -50,7 +51,7 @@ pub fn is_there(named: &SourceRef, arch: Arch, other: &'static str) -> Result<()
 pub fn open_ref(named: SourceRef, arch: Arch, options: &Options, trust: &TrustRequest) -> Result<OpenSource, Failure> {
     let located = Located::new(&named, trust);
     match Source::open(&located.source, arch, options) {
-        Ok(source) => Ok(OpenSource { located, source, trust: trust.clone(), evidence: None }),
+        Ok(source) => Ok(OpenSource { located, source, trust: trust.clone(), demands: None, evidence: None }),
         Err(e) => Err(source_failure(&located.source, e.into())),
     }
 }
@@ -63,12 +64,14 @@ impl OpenSource {
     /// The signatures that lie beside the payload, by any key.
     pub fn signatures(&mut self, observer: &mut dyn Observer) -> Result<Vec<FoundSignature>, Failure> {
         let evidence = self.source.evidence().map_err(|e| source_failure(&self.located.source, e))?;
-        let found = trust::found(&self.trust, &self.located, &evidence);
+        let demands = trust::demands(&self.trust, &self.located);
+        // The look reports faults of the keys.
+        let found = trust::found(demands.as_deref().unwrap_or_default(), &evidence);
         evidence.faults.iter().for_each(|fault| observer.note(&format!("passed over: {fault}")));
         if let Some(error) = &evidence.unanswered {
             observer.note(&format!("it is unknown whether these are all signatures: {error}"));
         }
-        self.evidence = Some(evidence);
+        (self.demands, self.evidence) = (Some(demands), Some(evidence));
         Ok(found)
     }
 
@@ -99,7 +102,8 @@ impl OpenSource {
             Some(evidence) => Ok(evidence),
             None => self.source.evidence().map_err(|e| source_failure(&self.located.source, e)),
         };
-        let signed_by = trust::signers(&self.trust, &self.located, evidence, observer)?;
+        let demands = self.demands.take().unwrap_or_else(|| trust::demands(&self.trust, &self.located))?;
+        let signed_by = trust::signers(&self.trust, &self.located, &demands, evidence, observer)?;
         // The signed bytes are compared before the first write. From a registry that would fetch everything twice;
         // there the digest that is signed is that of the image, and each layer is compared on its way.
         let inspection = match &self.located.source {

@@ -37,7 +37,8 @@ pub fn run(request: &PullRequest, observer: &mut dyn Observer) -> Result<PullRep
     let store =
         image_store(&located.source, &request.registry).map_err(|e| source_failure(&request.source, e.into()))?;
     let pull = Pull::new(&*store, request.arch).map_err(|e| source_failure(&request.source, e.into()))?;
-    trust::signers(&request.trust, &located, || Ok(pull.evidence()), observer)?;
+    let demands = trust::demands(&request.trust, &located)?;
+    trust::signers(&request.trust, &located, &demands, || Ok(pull.evidence()), observer)?;
     let left = pull.left_platforms();
     if !left.is_empty() {
         let left = left.join(", ");

@@ -83,7 +83,8 @@ impl NoRule {
     }
 }
 
-struct Demand {
+/// What a source's signatures have to meet.
+pub struct Demand {
     requirement: Requirement,
     /// Otherwise a valid signature is only noted.
     required: bool,
@@ -190,20 +191,17 @@ fn plain(path: &Path) -> PathBuf {
 pub fn signers(
     request: &TrustRequest,
     source: &Located,
+    demands: &[Demand],
     evidence: impl FnOnce() -> Result<Evidence, Failure>,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Signer>, Failure> {
-    let demands = match demands(request, source) {
-        Err(failure) if request.allow_unsigned && failure.error.is::<NoRule>() => vec![],
-        demands => demands?,
-    };
     if demands.is_empty() {
         return Ok(vec![]);
     }
     let source = &source.source;
     // If none is demanded, a signature may be missing; a registry that does not answer does not show that.
     let required = demands.iter().any(|demand| demand.required);
-    let verdict = evidence().and_then(|evidence| verdict(&demands, evidence, source, observer));
+    let verdict = evidence().and_then(|evidence| verdict(demands, evidence, source, observer));
     match verdict {
         Ok(signers) => {
             signers.iter().for_each(|signer| observer.note(&format!("{source}: {signer}")));
@@ -247,15 +245,21 @@ fn verdict(
     Ok(signers)
 }
 
-/// The signatures that are there, and which of the keys that are named for this source made them. [`signers`] reports
-/// faults of the keys.
-pub fn found(request: &TrustRequest, source: &Located, evidence: &Evidence) -> Vec<FoundSignature> {
-    let demands = demands(request, source).unwrap_or_default();
-    let keys: Vec<_> = demands.into_iter().flat_map(|demand| demand.requirement.keys).collect();
+/// The signatures that are there, and which of the keys that are named for this source made them.
+pub fn found(demands: &[Demand], evidence: &Evidence) -> Vec<FoundSignature> {
+    let keys: Vec<_> = demands.iter().flat_map(|demand| demand.requirement.keys.clone()).collect();
     trust::found(&one_of_each(keys), now(), evidence)
 }
 
-fn demands(request: &TrustRequest, source: &Located) -> Result<Vec<Demand>, Failure> {
+/// The demands on a source. This reads the keys and the policy. A pipe can be read once.
+pub fn demands(request: &TrustRequest, source: &Located) -> Result<Vec<Demand>, Failure> {
+    match stated(request, source) {
+        Err(failure) if request.allow_unsigned && failure.error.is::<NoRule>() => Ok(vec![]),
+        demands => demands,
+    }
+}
+
+fn stated(request: &TrustRequest, source: &Located) -> Result<Vec<Demand>, Failure> {
     let any_of = |keys: Vec<PublicKey>, by: String| Demand {
         requirement: Requirement { keys, threshold: 1, identity: None, now: now(), by },
         required: true,

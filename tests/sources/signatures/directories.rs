@@ -7,7 +7,7 @@ use slipway_test_support::{
     files,
     registry::run,
     signing::{Kind, Signer},
-    world::{World, json_of},
+    world::{Outcome, World, installer, installer_by, json_of},
 };
 
 use super::{failure, inspect, is_refused, list, listed};
@@ -118,7 +118,30 @@ fn keys_that_cannot_be_used_are_named() {
     missing.exits(2).says(&["/nosuch.pem", "No such file"]);
     assert_eq!(failure(inspect(&source, &["--trust-key=/nosuch.pem"])), "trust-key");
     // It is about a source.
-    inspect(world.image().to_str().unwrap(), &["--trust-key=/nosuch.pem"]).exits(2).says(&["not for a disk"]);
+    for flag in ["--trust-key", "--trust-policy"] {
+        let refused = inspect(world.image().to_str().unwrap(), &[flag, "/nosuch"]).exits(2);
+        refused.says(&[flag, "is for a source, not for a disk"]);
+        let args = ["uki", "--program=x.efi", "--out=y.efi", "--key=k", "--certificate=c", flag, "/nosuch"];
+        Outcome::of(&mut installer(args)).exits(1).says(&[flag, "cannot be used with"]);
+    }
+}
+
+/// A pipe, as of `<(curl …)`, can be read once.
+#[test]
+fn a_key_may_come_through_a_pipe() {
+    let world = listed();
+    let [signer, other] = ["key", "other"].map(|name| Signer::new(&world.path(""), name, Kind::P256));
+    signer.sign_payload(&world.payload);
+    let piped = |key: &Signer| {
+        let args = ["inspect", &world.payload.source(), "--trust-key=/dev/stdin", "--output=json"];
+        Outcome::of(&mut installer_by(&["/bin/sh", "-c", "cat \"$0\" | \"$@\"", &key.public()], args))
+    };
+    let report = piped(&signer).succeeds().json();
+    assert_eq!(
+        (&report["signed_by"][0]["key"], &report["signatures"][0]["made_by"][0]),
+        (&signer.id().into(), &signer.id().into())
+    );
+    piped(&other).exits(2).says(&["none of the trusted keys made it"]);
 }
 
 /// Another program can write to the directory between the check and the use.
