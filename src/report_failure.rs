@@ -322,7 +322,7 @@ fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
     let error: &SignError = cause.downcast_ref()?;
     let id = match error {
         SignError::Archive(_) => Id::UnsupportedOther,
-        SignError::Identity(_) | SignError::NoImage(_) => Id::Usage,
+        SignError::Identity(_) | SignError::Unnamed(_) | SignError::NoImage(_) => Id::Usage,
         SignError::NoChecksums(_) => Id::PayloadWithoutChecksums,
     };
     Some(Known::new(id).or_remedy(error.remedy()))

@@ -45,6 +45,8 @@ pub enum SignError {
     NoImage(SourceRef),
     #[error("{0}: a directory's signature names no repository: --identity is for an image")]
     Identity(SourceRef),
+    #[error("--identity {0:?} names no repository: write it as a policy does, such as registry.example/os")]
+    Unnamed(String),
     #[error("{0}: it has no {SHA256SUMS}: {LIST}")]
     NoChecksums(SourceRef),
 }
@@ -58,13 +60,16 @@ impl SignError {
         match self {
             SignError::Archive(_) => Some(COPY),
             SignError::NoChecksums(_) => Some(LIST),
-            SignError::NoImage(_) | SignError::Identity(_) => None,
+            SignError::NoImage(_) | SignError::Identity(_) | SignError::Unnamed(_) => None,
         }
     }
 }
 
 pub fn run(request: &SignRequest, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
     let (target, identity) = (&request.target, request.identity.as_deref());
+    if let Some(wrong) = identity.filter(|named| named.is_empty() || named.contains("://")) {
+        return Err(SignError::Unnamed(wrong.to_owned())).or_fail(FailureKind::Input);
+    }
     match target {
         SourceRef::Dir(_) if identity.is_some() => Err(SignError::Identity(target.clone())).or_fail(FailureKind::Input),
         SourceRef::Dir(dir) => directory(dir, target, &signing::keys(&request.signing, observer)?, observer),

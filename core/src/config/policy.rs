@@ -184,7 +184,14 @@ impl Rule {
                         return Err(value.wrong("at least one signature, or required = false"));
                     }
                 }
-                "identity" => identity = Some(value.text()?.to_owned()),
+                "identity" => {
+                    let named = value.text()?;
+                    // No signer names a source.
+                    if named.contains("://") {
+                        return Err(value.wrong("write the repository alone, such as registry.example/os"));
+                    }
+                    identity = Some(named.to_owned());
+                }
                 _ => return Err(unknown_key(*at, key, &Self::KEYS)),
             }
         }
@@ -261,6 +268,7 @@ keys = ["/c.pem"]
                 "line 4, column 1: this rule never counts: the one in line 1 is for all its sources",
             ),
             (rule("identity = \"\""), "identity: this must be a text in quotes, not an empty one"),
+            (rule("identity = \"docker://r.io/os\""), "identity: write the repository alone"),
         ] {
             assert!(error(&text).contains(says), "{text}: {}", error(&text));
         }

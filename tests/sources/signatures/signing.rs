@@ -353,6 +353,20 @@ fn a_repository_by_another_name() {
     }
 }
 
+/// No policy takes it. An empty one is that of a variable that is not set.
+#[test]
+fn what_names_no_repository_is_refused() {
+    let world = listed();
+    let (layout, _) = layout(&world);
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let before = fs::read(layout.0.join("index.json")).unwrap();
+    for named in ["", "docker://registry.example/os", "https://registry.example/os"] {
+        let refused = sign(&layout.source(), &[&key(&signer), &format!("--identity={named}")]).exits(INPUT);
+        refused.says(&["--identity", "names no repository"]);
+    }
+    assert!(fs::read(layout.0.join("index.json")).unwrap() == before);
+}
+
 #[test]
 fn an_image_that_is_not_whole_is_not_signed() {
     let world = listed();
