@@ -34,6 +34,11 @@ pub enum KeyError {
     Certificates(usize),
     #[error("the certificate in it cannot be read")]
     Certificate,
+    #[error(
+        "a public key or a certificate in it begins with another line than -----BEGIN PUBLIC KEY----- and -----BEGIN \
+         CERTIFICATE-----: `openssl pkey -pubin -in FILE` and `openssl x509 -in FILE` write these"
+    )]
+    Form,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +81,16 @@ impl PublicKey {
             Self::from_der(&der, name).ok_or(KeyError::Kind)
         });
         let keys = certified.chain(keys).collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() { Err(KeyError::None) } else { Ok(keys) }
+        // One that is passed over would be missed only when it signs.
+        let is_one = |line: &&[u8]| {
+            line.starts_with(b"-----BEGIN ")
+                && (line.ends_with(b" PUBLIC KEY-----") || line.ends_with(b" CERTIFICATE-----"))
+        };
+        match pem.split(|byte| *byte == b'\n').filter(is_one).count() {
+            0 => Err(KeyError::None),
+            count if count == keys.len() => Ok(keys),
+            _ => Err(KeyError::Form),
+        }
     }
 
     /// The key in its DER form (SubjectPublicKeyInfo). `None` if it is of no supported kind.
@@ -189,6 +203,11 @@ mod tests {
         let joined = format!("{}{ED25519_PEM}", ED25519_PEM.trim_end());
         for text in [two, format!("\u{feff}{ED25519_PEM}{ED25519_PEM}"), joined] {
             assert_eq!(PublicKey::parse(text.as_bytes(), "k.pem").unwrap().len(), 2);
+        }
+        for other in ["RSA PUBLIC KEY", "TRUSTED CERTIFICATE", "X509 CERTIFICATE"] {
+            let other = format!("-----BEGIN {other}-----\nAAAA\n-----END {other}-----\n");
+            assert_eq!(parse(&other), KeyError::Form);
+            assert_eq!(parse(&format!("{ED25519_PEM}{other}")), KeyError::Form);
         }
         let cut = ED25519_PEM.replace("MCow", "MCkw");
         assert_eq!(parse(&cut), KeyError::Kind);
