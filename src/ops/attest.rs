@@ -93,5 +93,7 @@ fn read(path: &Path) -> Result<String, PredicateError> {
     if bytes > MAX_PREDICATE_BYTES {
         return Err(PredicateError::Large { path: path.to_owned(), bytes });
     }
-    fs::read_to_string(path).map_err(failed)
+    let text = fs::read_to_string(path).map_err(failed)?;
+    // Some editors begin a file with a mark.
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }

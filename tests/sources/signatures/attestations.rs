@@ -241,4 +241,6 @@ fn what_cannot_be_said_is_refused() {
     fs::write(&layer, &good).unwrap();
     let right = format!("--public-key={}", signer.public());
     attest(&source, &[&file, "--type=cyclonedx", &command, &right]).succeeds();
+    // With the mark that some editors begin a file with.
+    attest(&source, &[&predicate(&world, "\u{feff}{}"), "--type=cyclonedx", &key]).succeeds();
 }
