@@ -86,6 +86,8 @@ impl PreparedXfs {
         }
         args.push(format!("/proc/{}/fd/{}", std::process::id(), side.as_raw_fd()).into());
         Tool::MkfsXfs.run(args)?;
+        // It cuts the file to whole blocks. Other programs let a partition end at any sector.
+        side.set_len(len).map_err(MkfsError::SideFile)?;
         let mut superblock = [0; SUPERBLOCK_BYTES];
         side.read_exact_at(&mut superblock, 0).map_err(MkfsError::SideFile)?;
         if let Some(time) = spec.time {

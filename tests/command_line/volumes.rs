@@ -1,9 +1,12 @@
 //! STATE and EPHEMERAL: what people made of them is theirs, and what is lost of them is told.
 
+use std::path::PathBuf;
+
 use serde_json::json;
+use slipway_core::disk::xfs::XfsSize;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, World, json_of, noise, on_disk, partition, read_at, write_at},
+    world::{Content, World, finished, json_of, noise, on_disk, partition, program, read_at, write_at},
 };
 
 use super::{
@@ -105,4 +108,24 @@ fn an_encrypted_volume_without_its_first_header_is_one() {
         assert!(text.contains("cryptsetup repair \"$part\"") && !text.contains("xfs_repair"), "{text}");
         write_at(&image, place + at, &found);
     }
+}
+
+/// An installed image whose EPHEMERAL ends with the last sector that a partition can have, and not with a MiB: so do `growpart`,
+/// `sfdisk` and `parted`.
+fn with_an_odd_end(world: &World) -> PathBuf {
+    let image = world.installed(&["--format-data=true"]);
+    finished(program("sfdisk").args(["--quiet", "--no-reread", "-N7"]).arg(&image).write_stdin(", +\n"));
+    assert_ne!(partition(&image, "EPHEMERAL").len % 4096, 0, "no whole number of blocks");
+    image
+}
+
+#[test]
+fn a_volume_with_an_odd_end_is_made_anew() {
+    let world = World::new();
+    let image = with_an_odd_end(&world);
+    on_disk(&image, &["wipe", "EPHEMERAL"]).succeeds();
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+    let place = partition(&image, "EPHEMERAL");
+    let superblock = read_at(&image, place.offset, 512);
+    assert_eq!(XfsSize::from_superblock(&superblock).unwrap().blocks, place.len / 4096);
 }
