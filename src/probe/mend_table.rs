@@ -23,7 +23,7 @@ use slipway_core::{
         gpt::{Entry, GptError, SIGNATURE, is_protective_mbr},
         gpt_choice::{Chosen, Copies, choose},
         gpt_grow::{GrownGpt, RawTable},
-        gpt_mend::{Hints, OurEntries, our_entries, outside},
+        gpt_mend::{Hints, OurEntries, our_entries, outside, with_rest},
         layout::{BIOS_BYTES, BIOS_OFFSET, DEFAULT_SLOT_BYTES, ESP_BYTES, ESP_OFFSET, Part, gpt_bytes, min_slot_bytes},
         magic::recognise,
         volume_bytes::volume_bytes,
@@ -191,9 +191,10 @@ fn shrunk(disk: &dyn BlockIo, gpt: &Gpt) -> Option<ProbeError> {
         Some(size) => size.bytes().filter(|_| is_intact(&head)),
         None => volume_bytes(&head),
     };
-    let bytes = bytes?.checked_next_multiple_of(MIB)?;
-    let needs = bytes.checked_add(place.offset + hints.copy_bytes(sector))?;
-    (needs > has).then_some(ProbeError::Shrunk { part, needs, has })
+    let (bytes, around) = (bytes?, place.offset + hints.copy_bytes(sector));
+    let has_room = has.checked_sub(around).is_some_and(|room| with_rest(bytes, room).is_some());
+    let needs = bytes.checked_next_multiple_of(MIB)?.checked_add(around)?;
+    (!has_room).then_some(ProbeError::Shrunk { part, needs, has })
 }
 
 // EPHEMERAL where it lies on the second copy of the table, which begins at `end`: it ends before that if what is in it does.
@@ -330,8 +331,9 @@ fn without_entry(
     let ends_there = |len: &u64| matches!(at_end(disk, Extent { len: *len, ..place }), Ok(Some(_)));
     // What is in it fills it, but for the rest of the last MiB; in a DRBD device it does not.
     let told = by_table.filter(ends_there).or(by_itself).or_else(|| {
-        let whole = volume_bytes(head)?.checked_next_multiple_of(MIB)?;
-        Some([whole, whole + MIB].into_iter().find(ends_there).unwrap_or(whole))
+        let bytes = volume_bytes(head)?;
+        let whole = bytes.checked_next_multiple_of(MIB)?;
+        Some([whole, whole + MIB].into_iter().find(ends_there).unwrap_or(bytes))
     });
     if told.is_some() || are_zeros(head) {
         return told;

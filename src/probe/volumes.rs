@@ -10,6 +10,7 @@ use super::{
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
+        gpt_mend::with_rest,
         layout::{Part, gpt_bytes, overlap},
         magic::{HEAD_BYTES, recognise},
         volume_fault::{Format, VolumeFault},
@@ -78,11 +79,11 @@ fn fault_of_xfs(head: &[u8], extent: Extent) -> Option<&'static str> {
 /// Whether the volume is whole, and ends behind its entry in a partition of others: somebody made both anew.
 fn covered(disk: &dyn BlockIo, gpt: &GptFacts, part: Part) -> Option<Covered> {
     let Extent { offset, len } = gpt.part(part);
-    let bytes = volume(disk, offset)?.checked_next_multiple_of(MIB)?;
+    let room = second_copy(disk, gpt_bytes(disk.sector_size())).checked_sub(offset)?;
+    let bytes = with_rest(volume(disk, offset)?, room)?;
     let (mut parts, tables, sector) = (gpt.parts, Gpt::tables(disk), disk.sector_size());
     parts[part.index()].len = bytes;
-    let has_room = overlap(&parts).is_none() && offset.checked_add(bytes)? <= second_copy(disk, gpt_bytes(sector));
-    let beyond = bytes.checked_sub(len).filter(|_| has_room)?;
+    let beyond = bytes.checked_sub(len).filter(|_| overlap(&parts).is_none())?;
     let by = intruders(&tables.in_use().ok()?.1, &parts, sector).into_iter().find(|intruder| intruder.on == part)?;
     Some(Covered { beyond, by })
 }

@@ -6,7 +6,9 @@ use serde_json::json;
 use slipway_core::disk::xfs::XfsSize;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, World, finished, json_of, noise, on_disk, partition, program, read_at, write_at},
+    world::{
+        Content, IMAGE_BYTES, World, finished, json_of, noise, on_disk, partition, program, read_at, tool, write_at,
+    },
 };
 
 use super::{
@@ -128,4 +130,47 @@ fn a_volume_with_an_odd_end_is_made_anew() {
     let place = partition(&image, "EPHEMERAL");
     let superblock = read_at(&image, place.offset, 512);
     assert_eq!(XfsSize::from_superblock(&superblock).unwrap().blocks, place.len / 4096);
+}
+
+/// The disk did not shrink, and the file system that reaches up to there is whole afterwards.
+#[test]
+fn an_odd_end_that_is_lost_with_the_table() {
+    let world = World::new();
+    let image = with_an_odd_end(&world);
+    let place = partition(&image, "EPHEMERAL");
+    let (blocks, offset) = (place.len / 4096, format!("offset={}", place.offset));
+    let file_systems: [&dyn Fn(); 2] = [&|| drop(on_disk(&image, &["wipe", "EPHEMERAL"]).succeeds()), &|| {
+        drop(tool!("mkfs.ext4", "-q", "-F", "-b", "4096", "-E", &offset, &image, blocks.to_string()))
+    }];
+    let losses: [&dyn Fn(); 2] = [&|| drop(tool!("sgdisk", "--delete=7", &image)), &|| {
+        [512, IMAGE_BYTES - 512].into_iter().for_each(|at| write_at(&image, at, &[0; 512]))
+    }];
+    for make in file_systems {
+        make();
+        for lose in losses {
+            lose();
+            on_disk(&image, &["repair"]).succeeds();
+            assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+            let found = partition(&image, "EPHEMERAL");
+            assert_eq!((found.offset, found.len), (place.offset, blocks * 4096));
+        }
+    }
+}
+
+/// The advice wipes no file system that is whole behind a shorter entry.
+#[test]
+fn an_odd_end_that_an_entry_cuts_off() {
+    let world = World::new();
+    let image = with_an_odd_end(&world);
+    on_disk(&image, &["wipe", "EPHEMERAL"]).succeeds();
+    let place = partition(&image, "EPHEMERAL");
+    let shorter = format!("--new=7:{}:+40M", place.offset / 512);
+    tool!("sgdisk", "--delete=7", &shorter, "--change-name=7:EPHEMERAL", "--new=8:0:0", &image);
+    let told = on_disk(&image, &["status"]).exits(INSTALL).stdout;
+    assert!(told.contains("sgdisk --delete=8") && !told.contains("installer wipe"), "{told}");
+    tool!("sgdisk", "--delete=8", &image);
+    on_disk(&image, &["repair"]).succeeds();
+    assert_eq!(json_of(&image, &["status"])["problems"], json!([]));
+    let found = partition(&image, "EPHEMERAL");
+    assert_eq!((found.offset, found.len), (place.offset, place.len / 4096 * 4096));
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     gpt::Entry,
-    gpt_mend::{Hints, Room, known, places},
+    gpt_mend::{Hints, Room, known, places, with_rest},
     layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part, as_installed, overlap},
 };
 use crate::units::{Extent, MIB, SectorSize};
@@ -226,7 +226,7 @@ impl Weigh<'_> {
         let Some(told) = told.first.filter(|_| told.is_alike()) else { return by_layout };
         let begin = by_layout.offset;
         let needs = self.content.volume(begin).map_or(0, |bytes| begin.saturating_add(bytes));
-        let whole = needs.checked_next_multiple_of(MIB).unwrap_or(needs);
+        let whole = self.room.end(begin).and_then(|room| with_rest(needs, room)).unwrap_or(needs);
         let fits = told.end() >= needs && !(whole..whole.saturating_add(MIB)).contains(&told.end());
         let end = if fits { told.end() } else { whole };
         end.checked_sub(begin).filter(|len| *len > 0).map_or(by_layout, |len| Extent { offset: begin, len })

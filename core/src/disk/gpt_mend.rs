@@ -235,11 +235,22 @@ impl Room {
         if let Some(renamed) = self.renamed.filter(|renamed| renamed.offset == begin) {
             return Some(renamed.len);
         }
-        let behind = self.others.iter().filter(|other| other.offset >= begin).map(|other| other.offset);
-        let end = behind.min().unwrap_or(u64::MAX).min(self.disk_bytes.checked_sub(self.copy)?);
+        let end = self.end(begin)?;
         let all = round_down(end, MIB).checked_sub(begin)?;
-        Some(by_file_system.and_then(|bytes| bytes.checked_next_multiple_of(MIB)).map_or(all, |bytes| bytes.min(all)))
+        Some(by_file_system.and_then(|bytes| with_rest(bytes, end - begin)).unwrap_or(all))
     }
+
+    /// The end of the room for a partition that begins here.
+    pub(super) fn end(&self, begin: u64) -> Option<u64> {
+        let behind = self.others.iter().filter(|other| other.offset >= begin).map(|other| other.offset);
+        Some(behind.min().unwrap_or(u64::MAX).min(self.disk_bytes.checked_sub(self.copy)?))
+    }
+}
+
+/// The end of EPHEMERAL by the end of its file system: with the rest of that MiB, or where there is no room for it, without: other
+/// programs let a partition end with the last sector that it can have. None: the file system has no room.
+pub fn with_rest(end: u64, room: u64) -> Option<u64> {
+    [end.checked_next_multiple_of(MIB)?, end].into_iter().find(|end| *end <= room)
 }
 
 impl RawTable {
@@ -400,5 +411,12 @@ mod tests {
         }
         let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: Some(64 * MIB - 4096), copy: None }).unwrap();
         assert_eq!(ours.parts[6].len, 64 * MIB);
+        // It may end with the last sector. What is larger is not there.
+        let begin = layout.part(Part::Ephemeral).offset;
+        let most = (DISK - gpt_bytes(SECTOR) - begin) / 4096 * 4096;
+        for (ephemeral, len) in [(most, most), (most + 4096, 124 * MIB), (124 * MIB + 1024, 124 * MIB + 1024)] {
+            let ours = found(&[], Hints { slot: Some(36 * MIB), ephemeral: Some(ephemeral), copy: None }).unwrap();
+            assert_eq!(ours.parts[6].len, len);
+        }
     }
 }
