@@ -143,7 +143,6 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
             "wait for that program, or give a longer --lock-timeout; `installer status` says what it does"
         }
         Id::DiskReadOnly => "make it writable, or name another disk",
-        Id::DiskSectorSize => "leave out --sector-size, or give the one of the disk",
         Id::DiskDamaged => "`installer verify` lists all damage",
         Id::PayloadMissing => "check the path: it has to be a payload",
         Id::PayloadDamaged => "copy or make the payload again; after a change of it, run `installer checksum` again",

@@ -89,7 +89,7 @@ pub enum OpenError {
     #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
     Locked { path: String, holder: String, waited: Duration },
     #[error("{path}: {why}")]
-    SectorSize { path: String, why: String },
+    SectorSize { path: String, why: String, remedy: &'static str },
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
 }
@@ -107,9 +107,8 @@ impl OpenError {
             OpenError::NotADisk { why, .. } => why.remedy(),
             OpenError::Claimed { .. } => Some(DETACH.to_owned()),
             OpenError::Blind { remedy, .. } => Some(mount_it(remedy)),
-            OpenError::ReadOnly(_) | OpenError::Locked { .. } | OpenError::SectorSize { .. } | OpenError::Io { .. } => {
-                None
-            }
+            OpenError::SectorSize { remedy, .. } => Some((*remedy).to_owned()),
+            OpenError::ReadOnly(_) | OpenError::Locked { .. } | OpenError::Io { .. } => None,
         }
     }
 }
@@ -205,8 +204,11 @@ impl Disk {
         if write && read_only {
             return Err(OpenError::ReadOnly(name));
         }
-        let sector =
-            resolve_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
+        let sector = resolve_sector(own_sector, sector).map_err(|(why, remedy)| OpenError::SectorSize {
+            path: name.clone(),
+            why,
+            remedy,
+        })?;
         // Opened through /proc/self/fd, not by name, so that all descriptors refer to the same disk.
         let same = PathBuf::from(format!("/proc/self/fd/{}", lock.as_raw_fd()));
         if write && access != Access::New && !same.exists() {
@@ -330,13 +332,18 @@ fn describe(users: &[DiskUse]) -> String {
     users.iter().map(DiskUse::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn resolve_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
-    let own = SectorSize::try_from(own)?;
-    match wanted {
-        Some(wanted) if own != wanted => {
-            Err(format!("its logical sectors have {} bytes, not the {} of --sector-size", own.bytes(), wanted.bytes()))
+// The reason and the remedy, if it is refused.
+fn resolve_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, (String, &'static str)> {
+    let has = format!("its logical sectors have {own} bytes");
+    match (SectorSize::try_from(own), wanted) {
+        (Err(_), _) => {
+            Err((format!("{has}, and only 512 and 4096 are supported"), "take a disk that has sectors of such a size"))
         }
-        _ => Ok(own),
+        (Ok(own), Some(wanted)) if own != wanted => {
+            let why = format!("{has}, not the {} of --sector-size", wanted.bytes());
+            Err((why, "leave out --sector-size, or give the one of the disk"))
+        }
+        (Ok(own), _) => Ok(own),
     }
 }
 

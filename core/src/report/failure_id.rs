@@ -56,7 +56,7 @@ identifiers! {
     DiskInUse = "disk-in-use": "The disk is mounted, swapped to, or open in another program.";
     DiskUsersUnknown = "disk-users-unknown": "/proc or /sys is missing, so the users are unknown.";
     DiskReadOnly = "disk-read-only": "The disk is read-only.";
-    DiskSectorSize = "disk-sector-size": "The sector size is not the given one.";
+    DiskSectorSize = "disk-sector-size": "The sector size is not the given one, or none of the supported ones.";
     DiskError = "disk-error": "The disk cannot be opened or read.";
     DiskIsCopy = "disk-is-copy": "The disk is a copy, and the original is attached.";
 

@@ -77,6 +77,9 @@ fn a_sector_size_that_is_not_the_disks() {
     let disk = Loop::attach(&world.sparse("disk.img", DISK_BYTES), &[]);
     let texts = ["512 bytes", "4096 of --sector-size"];
     refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &["--sector-size=4096", SLOT_4096]));
+    let disk = Loop::attach(&world.sparse("other.img", DISK_BYTES), &["--sector-size=2048"]);
+    let texts = ["2048 bytes, and only 512 and 4096 are supported", "next step: take a disk that has"];
+    refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &[]));
 }
 
 /// GPT, ESP, BIOS, two slots, META, STATE and the smallest EPHEMERAL, MiB, and a backup GPT in bytes.
