@@ -137,10 +137,15 @@ pub fn install(
     match contents(request, disk, payload, assets) {
         Ok(plan) if refusals.is_empty() => Ok(plan),
         Ok(_) => Err(Refusals(refusals)),
-        // The size first: --force does not make it larger.
+        // The size first: --force does not make it larger. That of a file in another format is not the size of its disk.
         Err(more) => {
             let is_size = matches!(more[..], [Refusal::Layout(_)]);
-            let (first, then) = if is_size { (more, refusals) } else { (refusals, more) };
+            let is_other = refusals.iter().any(|refusal| matches!(refusal, Refusal::OtherFormat { .. }));
+            let (first, then) = match is_size {
+                true if is_other => (refusals, vec![]),
+                true => (more, refusals),
+                false => (refusals, more),
+            };
             Err(Refusals(first.into_iter().chain(then).collect()))
         }
     }

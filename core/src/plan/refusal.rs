@@ -362,12 +362,15 @@ impl Refusal {
             Refusal::LaterSlot { allow, .. } => {
                 format!("take an installer of that version, or this one with {allow}").into()
             }
-            Refusal::OtherFormat { path, what } => format!(
-                "`qemu-img convert{} -O raw {path} disk.raw` makes a raw image of it (unpack one that is compressed), and `installer image \
-                 --kind qcow2 --out disk.qcow2` makes a new one with a system in it",
-                if *what == VHD { " -f vpc" } else { "" }
-            )
-            .into(),
+            Refusal::OtherFormat { path, what } => {
+                let raw = match *what {
+                    what if what.starts_with("a file compressed") => "unpack it first".to_owned(),
+                    VHD => format!("`qemu-img convert -f vpc -O raw {path} disk.raw` makes a raw image of it"),
+                    _ => format!("`qemu-img convert -O raw {path} disk.raw` makes a raw image of it"),
+                };
+                let new = "`installer image --kind qcow2 --out disk.qcow2` makes a new one with a system in it";
+                format!("{raw}, and {new}").into()
+            }
             Refusal::Intruder(intruder) => intruder.remedy("PATH").into(),
             other => other.own_remedy()?.into(),
         })
@@ -474,5 +477,19 @@ mod tests {
             "  - the payload's kernel is for arm64, not for amd64; give --arch arm64, or a payload for amd64"
         );
         assert!(lines[2].ends_with("; use a larger --slot-size") && !lines[3].contains("--slot-size"), "{text}");
+    }
+
+    /// `qemu-img` takes a compressed file for the bytes of a disk.
+    #[test]
+    fn what_is_compressed_is_not_converted() {
+        let formats = [
+            ("a file compressed with xz", "unpack it first"),
+            (VHD, "`qemu-img convert -f vpc -O raw x disk.raw`"),
+            ("a qcow2 image", "`qemu-img convert -O raw x disk.raw`"),
+        ];
+        for (what, says) in formats {
+            let remedy = Refusal::OtherFormat { what, path: "x".to_owned() }.remedy().unwrap();
+            assert!(remedy.starts_with(says) && remedy.contains("installer image --kind qcow2"), "{remedy}");
+        }
     }
 }
