@@ -141,6 +141,8 @@ fn an_ova_holds_descriptor_manifest_and_disk() {
     tool!("qemu-img", "compare", "-f", "raw", "-F", "vmdk", &raw, dir.join(&vmdk));
     let info = tool!("qemu-img", "info", dir.join(&vmdk));
     assert!(info.contains("create type: streamOptimized"), "{info}");
+    let descriptor = String::from_utf8_lossy(&read_at(&dir.join(&vmdk), 512, 2048)).into_owned();
+    assert!(descriptor.contains("ddb.adapterType = \"lsilogic\""), "the OVF has a controller for SCSI: {descriptor}");
     // The manifest lists both; so says coreutils.
     let listed = fs::read_to_string(dir.join(&mf)).unwrap();
     let of = |name: &str| format!("SHA256({name})= {}\n", Sha256::of(&fs::read(dir.join(name)).unwrap()));

@@ -76,7 +76,8 @@ impl ImageKind {
             // Without force_size the size is rounded to cylinders.
             ImageKind::Vhd => Some(("vpc", "subformat=fixed,force_size=on")),
             ImageKind::Vmdk => Some(("vmdk", "subformat=monolithicSparse")),
-            ImageKind::Ova => Some(("vmdk", "subformat=streamOptimized")),
+            // The disk says its controller, too: the one in the OVF is for SCSI, and of those a VMDK knows this one.
+            ImageKind::Ova => Some(("vmdk", "subformat=streamOptimized,adapter_type=lsilogic")),
         }
     }
 
