@@ -45,6 +45,8 @@ pub fn source_date_epoch(time: u32) -> Result<u32, String> {
     let Some(value) = env::var_os(NAME) else { return Ok(time) };
     value
         .to_str()
+        // Programs that are run read it, too, and take no sign.
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| format!("${NAME}: {value:?} is not a number of seconds, 0 to {}", u32::MAX))
 }

@@ -295,7 +295,7 @@ fn source_date_epoch_is_the_time() {
     extract(&out, partition(&out, "EFI"), &esp);
     let listed = tool!("mdir", "-i", &esp, "::EFI/BOOT");
     assert!(listed.contains("2020-09-13"), "{listed}");
-    for bad in ["", "-1", "now", "4294967296"] {
+    for bad in ["", "-1", "+7", "now", "4294967296"] {
         let attempt = || Outcome::of(image_command(&world, "raw", &world.path("x"), &[]).env("SOURCE_DATE_EPOCH", bad));
         refused(&world, INPUT, &["SOURCE_DATE_EPOCH", "number of seconds"], attempt);
     }
