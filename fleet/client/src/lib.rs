@@ -183,16 +183,20 @@ fn endpoint(uri: &str) -> Result<Endpoint, Error> {
         .keep_alive_while_idle(true))
 }
 
-/// Host, without brackets, and port.
-fn address(endpoint: &str) -> Result<(String, u16), Error> {
+/// Host, without brackets, and port, of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
+pub fn address(endpoint: &str) -> Result<(String, u16), Error> {
     let wrong = || Error::Address(format!("{endpoint:?} is no endpoint: HOST, HOST:PORT or [ADDRESS]:PORT"));
     let uri: Uri = format!("http://{endpoint}").parse().map_err(|_| wrong())?;
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
     if uri.authority().is_none_or(|authority| authority.as_str() != endpoint) || endpoint.contains('@') {
         return Err(wrong());
     }
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok((host, uri.port_u16().unwrap_or(PORT)))
+    let port = match uri.port_u16() {
+        Some(port) => port,
+        None if host == endpoint => PORT,
+        None => return Err(wrong()),
+    };
+    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
@@ -340,7 +344,7 @@ mod tests {
         assert_eq!(address("10.0.0.1:7"), Ok(("10.0.0.1".to_owned(), 7)));
         assert_eq!(address("[::1]:7"), Ok(("::1".to_owned(), 7)));
         assert_eq!(address("[::1]"), Ok(("::1".to_owned(), 50000)));
-        for wrong in ["", "https://node", "node/path", "a@node", ":7", "no de"] {
+        for wrong in ["", "https://node", "node/path", "a@node", ":7", "no de", "node:", "node:99999", "fd00::1"] {
             assert!(matches!(address(wrong), Err(Error::Address(_))), "{wrong}");
         }
     }

@@ -9,7 +9,8 @@ use super::Anew;
 const AFTER: &str = "\
 Examples:
   slipwayctl node join node-1 --host 10.0.0.11
-  slipwayctl node join node-1 --host 10.0.0.11 --base nodes.toml --renew
+  slipwayctl node join node-1 --host 10.0.0.11 --base nodes.toml
+  slipwayctl node join node-1 --host 10.0.0.11 --renew
   slipwayctl --config slipway/config.toml --context node-1 status
 
 It also adds the context NAME to DIR/config.toml, for the admin of
@@ -19,7 +20,7 @@ It also adds the context NAME to DIR/config.toml, for the admin of
 #[derive(Clone, Debug, Subcommand)]
 pub enum Node {
     /// Make the files of a node, in DIR/nodes/NAME: slipwayd.toml, its certificate and key, the CA, and the list of revoked
-    /// certificates. A second run keeps key and certificate, and makes the rest anew
+    /// certificates. A second run keeps key, certificate and, without --base, what slipwayd.toml has
     #[command(after_help = AFTER)]
     Join(Join),
 }
@@ -38,9 +39,9 @@ pub struct Join {
     /// A slipwayd.toml with what all nodes have in common, such as [containerd] and [registry]
     #[arg(long, value_name = "FILE")]
     pub base: Option<PathBuf>,
-    /// Where the files will be on the node
-    #[arg(long, value_name = "DIR", default_value = "/etc/slipway")]
-    pub on_node: PathBuf,
+    /// Where the files will be on the node; without it as before, or /etc/slipway
+    #[arg(long, value_name = "DIR")]
+    pub on_node: Option<PathBuf>,
     /// The node shows the certificate that its kubelet requests from the cluster and renews (serverTLSBootstrap: true), and
     /// none is made here: the file on the node. `fleet init --node-ca` must trust the CA of the cluster
     #[arg(

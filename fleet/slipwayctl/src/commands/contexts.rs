@@ -1,7 +1,7 @@
 //! `config`: contexts.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -19,22 +19,30 @@ use crate::{
 /// Do it.
 pub fn run(target: &Target, verb: Verb, output: &Output) -> Result<(), Failure> {
     let path = config::path(target)?;
-    let mut config = config::read(&path)?.unwrap_or_default();
     match verb {
-        Verb::List => return list(&config, output),
-        Verb::Use { name } => {
+        Verb::List => return list(&config::read(&path)?.unwrap_or_default(), output),
+        Verb::Use { name } => change(&path, |config| {
             if !config.contexts.contains_key(&name) {
                 return Err(Failure::file(&path, format!("it has no context {name:?}")));
             }
             config.context = Some(name);
-        }
+            Ok(())
+        })?,
         Verb::Add { name, by } => {
-            config.contexts.insert(name.clone(), context(by)?);
-            // The first one is the one that is meant.
-            config.context.get_or_insert(name);
+            if name.is_empty() || name.contains(',') {
+                return Err(Failure::Usage(format!(
+                    "{name:?} is no name of a context: --context has several, with commas"
+                )));
+            }
+            let context = context(by)?;
+            change(&path, |config| {
+                config.contexts.insert(name.clone(), context);
+                // The first one is the one that is meant.
+                config.context.get_or_insert(name);
+                Ok(())
+            })?;
         }
     }
-    write(&path, &config).map_err(|e| Failure::file(&path, e))?;
     output.answer(&json!({ "config": path }), &format!("{} is written", path.display()))
 }
 
@@ -68,6 +76,7 @@ fn context(by: AddBy) -> Result<Context, Failure> {
             certificate: Some(certificate),
             key: Some(key),
         } => {
+            slipway_node_client::address(&endpoint)?;
             let (ca, certificate, key) = (absolute(ca)?, absolute(certificate)?, absolute(key)?);
             Ok(Context::Tls(TlsContext { endpoint, ca, certificate, key }))
         }
@@ -75,12 +84,20 @@ fn context(by: AddBy) -> Result<Context, Failure> {
     }
 }
 
+/// Change the file. Another run of this program waits meanwhile: neither loses what the other one adds.
+pub fn change(path: &Path, change: impl FnOnce(&mut Config) -> Result<(), Failure>) -> Result<(), Failure> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = fs::create_dir_all(dir).and_then(|()| File::open(dir)).map_err(|e| Failure::file(path, e))?;
+    // Some file systems of the network have no locks, and are written all the same.
+    let _ = dir.lock();
+    let mut config = config::read(path)?.unwrap_or_default();
+    change(&mut config)?;
+    write(path, &config).map_err(|e| Failure::file(path, e))
+}
+
 /// The file in one step.
-pub fn write(path: &Path, config: &Config) -> std::io::Result<()> {
+fn write(path: &Path, config: &Config) -> std::io::Result<()> {
     let text = toml::to_string(config).map_err(std::io::Error::other)?;
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;

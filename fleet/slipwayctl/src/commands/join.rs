@@ -13,7 +13,7 @@ use super::contexts;
 use crate::{
     authority::{self, Holder},
     cli::Join,
-    config::{self, Context, TlsContext},
+    config::{Context, TlsContext},
     failure::Failure,
     output::Output,
 };
@@ -22,6 +22,9 @@ use crate::{
 const KEYS: &str = include_str!("../../../slipwayd/slipwayd.toml");
 /// Where the kubelet's credentials are on most nodes.
 const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
+
+/// Where the files are on a node if nobody says it.
+const ON_NODE: &str = "/etc/slipway";
 
 /// Make it.
 pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
@@ -37,10 +40,14 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
             "no --host is an address, and the controller asks a node by the InternalIP of its Node: name that, too";
         return Err(Failure::Usage(why.to_owned()));
     };
-    let table = configuration(name, &read_base(base.as_deref())?, (on_node, kubelet_certificate.as_deref()))?;
+    let at = dir.join("nodes").join(name);
+    // What is not named stays as an earlier run has written it: who renews a certificate wants no node without etcd.
+    let made = at.join("slipwayd.toml");
+    let base = read_base(base.as_deref().or(made.exists().then_some(made.as_path())))?;
+    let on_node = on_node.as_deref().or_else(|| before(&base)).unwrap_or(Path::new(ON_NODE));
+    let table = configuration(name, &base, (on_node, kubelet_certificate.as_deref()))?;
     let params = authority::of_holder(name, Holder::Node(hosts), *days)?;
     authority::issuer(dir)?;
-    let at = dir.join("nodes").join(name);
     let pair = match kubelet_certificate {
         Some(_) if !authority::trusts_others_for_nodes(dir) => {
             let why = "the controller does not trust the certificates of kubelets yet: run `slipwayctl fleet init` with --node-ca \
@@ -53,7 +60,7 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
     authority::make_dir(&at)?;
     authority::replace(&at.join("ca.crt"), authority::text(&dir.join("ca.crt"))?.as_bytes())?;
     authority::replace(&at.join("revoked.pem"), &revoked(dir)?)?;
-    authority::replace(&at.join("slipwayd.toml"), table.as_bytes())?;
+    authority::replace(&made, table.as_bytes())?;
     let context = context(dir, name, address)?;
     let did = match &pair {
         None => "is its kubelet's",
@@ -67,9 +74,9 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
         on_node = on_node.display(),
         config = context.display(),
     );
-    let made = pair.as_ref();
-    let answer = json!({ "directory": at, "onNode": on_node, "certificate": made.map(|of| &of.certificate),
-        "key": made.map(|of| &of.key), "new": made.is_some_and(|of| of.is_new), "config": context });
+    let pair = pair.as_ref();
+    let answer = json!({ "directory": at, "onNode": on_node, "certificate": pair.map(|of| &of.certificate),
+        "key": pair.map(|of| &of.key), "new": pair.is_some_and(|of| of.is_new), "config": context });
     output.answer(&answer, &text)
 }
 
@@ -85,10 +92,15 @@ fn read_base(base: Option<&Path>) -> Result<Table, Failure> {
     let Some(path) = base else { return Ok(Table::new()) };
     let base: Table = authority::text(path)?.parse().map_err(|e| Failure::file(path, e))?;
     // The node would find it out, and not start.
-    match unknown(&base, &known()?, "") {
-        Some(key) => Err(Failure::file(path, format!("slipwayd.toml has no key {key}"))),
+    match wrong(&base, &known()?, "") {
+        Some(why) => Err(Failure::file(path, format!("slipwayd.toml has {why}"))),
         None => Ok(base),
     }
+}
+
+/// Where the files of a configuration are on the node.
+fn before(base: &Table) -> Option<&Path> {
+    Path::new(base.get("api")?.get("tls")?.get("ca")?.as_str()?).parent()
 }
 
 fn known() -> Result<Table, Failure> {
@@ -97,11 +109,16 @@ fn known() -> Result<Table, Failure> {
     text.parse().map_err(|e: toml::de::Error| Failure::Failed(e.to_string()))
 }
 
-/// The first key of `base` that is not in `known`, with the names of its tables.
-fn unknown(base: &Table, known: &Table, within: &str) -> Option<String> {
+/// The first key of `base` that is not in `known`, or has a value of another type there, with the names of its tables.
+fn wrong(base: &Table, known: &Table, within: &str) -> Option<String> {
     base.iter().find_map(|(key, value)| match (value, known.get(key)) {
-        (_, None) => Some(format!("{within}{key}")),
-        (Value::Table(value), Some(Value::Table(known))) => unknown(value, known, &format!("{within}{key}.")),
+        (_, None) => Some(format!("no key {within}{key}")),
+        (Value::Table(value), Some(Value::Table(known))) => wrong(value, known, &format!("{within}{key}.")),
+        // The name of an init system, or the commands of another one.
+        (Value::String(_), Some(Value::Table(_))) if key == "init" => None,
+        (value, Some(known)) if !value.same_type(known) => {
+            Some(format!("{within}{key} of the type {}, and not {}", known.type_str(), value.type_str()))
+        }
         _ => None,
     })
 }
@@ -125,7 +142,7 @@ fn configuration(name: &str, base: &Table, (on_node, kubelet): (&Path, Option<&P
     kubernetes.insert("node".to_owned(), name.into());
     kubernetes.entry("kubeconfig").or_insert_with(|| KUBECONFIG.into());
     let text = toml::to_string(&all).map_err(|e| Failure::Failed(e.to_string()))?;
-    Ok(format!("# Made by `slipwayctl node join`, which writes it anew: change --base instead.\n{text}"))
+    Ok(format!("# Made by `slipwayctl node join`: change --base instead, and name it again.\n{text}"))
 }
 
 fn part<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, Failure> {
@@ -145,7 +162,6 @@ fn revoked(dir: &Path) -> Result<Vec<u8>, Failure> {
 /// The way of `fleet init`'s admin to the node: a context in `config.toml`, whose files are beside it.
 fn context(dir: &Path, name: &str, address: IpAddr) -> Result<PathBuf, Failure> {
     let path = dir.join("config.toml");
-    let mut config = config::read(&path)?.unwrap_or_default();
     let endpoint = match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
@@ -153,7 +169,10 @@ fn context(dir: &Path, name: &str, address: IpAddr) -> Result<PathBuf, Failure> 
     let beside = |path: &Path| PathBuf::from(path.file_name().unwrap_or_default());
     let ca = beside(&authority::ca_of_nodes(dir));
     let (certificate, key) = (PathBuf::from("admin.crt"), PathBuf::from("admin.key"));
-    config.contexts.insert(name.to_owned(), Context::Tls(TlsContext { endpoint, ca, certificate, key }));
-    contexts::write(&path, &config).map_err(|e| Failure::file(&path, e))?;
+    let context = Context::Tls(TlsContext { endpoint, ca, certificate, key });
+    contexts::change(&path, |config| {
+        config.contexts.insert(name.to_owned(), context);
+        Ok(())
+    })?;
     Ok(path)
 }

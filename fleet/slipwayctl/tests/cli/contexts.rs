@@ -21,6 +21,10 @@ fn contexts_are_added_listed_and_used() {
     run(&["config", "use", "c"]).fails(2);
     run(&["config", "add", "c", "--address", "10.0.0.1"]).fails(2);
     run(&["config", "add", "c"]).fails(2);
+    // What could not be used: no node is reached so, and --context takes this name for two.
+    for (name, address) in [("c", "fd00::1"), ("c", "10.0.0.1:99999"), ("c,d", "10.0.0.1"), ("", "10.0.0.1")] {
+        run(&[["config", "add", name, "--address", address].as_slice(), &tls].concat()).fails(2);
+    }
     let file = home.path().join(".config/slipway/config.toml");
     assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -4,13 +4,14 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::Stdio,
 };
 
 use serde_json::Value;
 use slipwayd::config::Config;
 use x509_parser::pem::parse_x509_pem;
 
-use crate::site::{Site, lines, run_in};
+use crate::site::{Site, lines, program, run_in};
 
 const INIT: [&str; 4] = ["fleet", "init", "--image", "registry.example/slipway-fleet:0.1.0"];
 const JOIN: [&str; 5] = ["node", "join", "node-1", "--host", "127.0.0.1"];
@@ -245,6 +246,11 @@ fn the_configuration_is_the_base_and_what_is_the_nodes_own() {
     assert_eq!((tls.revoked, made.services.need), (Some(at("revoked.pem")), vec!["kubelet.service".to_owned()]));
     let kubernetes = made.kubernetes.unwrap();
     assert_eq!((kubernetes.node.as_str(), kubernetes.kubeconfig.to_str()), ("node-1", Some("/var/lib/k.conf")));
+    // What is not named stays.
+    let file = home.path().join("slipway/nodes/node-1/slipwayd.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    run(&JOIN).ok();
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
     // Without a base it is enough for a node with a kubelet.
     run(&["node", "join", "node-2", "--host", "::1", "--host", "node-2.example"]).ok();
     let made = Config::read(&home.path().join("slipway/nodes/node-2/slipwayd.toml")).unwrap();
@@ -263,13 +269,43 @@ fn the_configuration_is_the_base_and_what_is_the_nodes_own() {
         let refused = join(base).fails(2);
         assert!(refused.contains(&format!("base.toml: slipwayd.toml has no key {key}\n")), "{refused}");
     }
+    for (base, types) in [
+        ("[limits]\ndrain = \"15m\"", "limits.drain of the type integer, and not string"),
+        ("[services]\nneed = \"kubelet.service\"", "services.need of the type array, and not string"),
+        ("etcd = true", "etcd of the type table, and not boolean"),
+    ] {
+        let refused = join(base).fails(2);
+        assert!(refused.contains(&format!("base.toml: slipwayd.toml has {types}\n")), "{refused}");
+    }
+    join("[services]\ninit = \"systemd\"").ok();
     let every_key = include_str!("../../../slipwayd/slipwayd.toml").replace("\n#", "\n").replace("\n ", "\n# ");
     join(&every_key).ok();
     // A certificate that is revoked later comes with the next run.
     run(&["gen", "revoke", "--dir", "slipway", "slipway/nodes/node-2/server.crt"]).ok();
+    let read = || fs::read_to_string(&file).unwrap();
+    let before = read();
     run(&JOIN).ok();
+    // As after a leak. Without its etcd, the node would be upgraded as if it had none.
+    run(&[&JOIN[..], &["--rekey"]].concat()).ok();
+    assert!(before == read() && before.contains("[etcd]"), "{before}");
     let list = |at: &str| fs::read(home.path().join(at)).unwrap();
     assert_eq!(list("slipway/nodes/node-1/revoked.pem"), list("slipway/revoked.pem"));
+}
+
+/// As by `xargs -P`.
+#[test]
+fn nodes_that_join_at_once_have_their_contexts() {
+    let home = tempfile::tempdir().unwrap();
+    run_in(home.path(), &INIT).ok();
+    let join = |node: u32| {
+        let name = format!("node-{node}");
+        program(home.path(), &["node", "join", &name, "--host", "127.0.0.1"]).stdout(Stdio::null()).spawn().unwrap()
+    };
+    for mut join in (0..16).map(join).collect::<Vec<_>>() {
+        assert!(join.wait().unwrap().success());
+    }
+    let contexts = run_in(home.path(), &["--config", "slipway/config.toml", "config", "list"]).ok();
+    assert_eq!(contexts.lines().count(), 16, "{contexts}");
 }
 
 /// The cluster signs what kubelets request: no certificate of a node is made by hand.
