@@ -1,14 +1,29 @@
 //! `status`, `health`, `version`, `watch`, `logs`, `dmesg`.
 
+use std::time::Duration;
+
 use serde_json::json;
-use slipway_node_api::v1::{Health, HealthState, LogsRequest, Position, StatusRequest, WatchRequest};
+use slipway_node_api::v1::{Health, HealthState, LogsRequest, Position, StatusRequest, StatusResponse, WatchRequest};
 use slipway_node_client::Client;
+use tokio::time::timeout;
 
 use crate::{cli::Log, failure::Failure, output::Output, show};
 
+/// The longest time for a status.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Ask a node how it is. One that waits for its disk keeps the connection, and says nothing.
+pub async fn ask(client: &mut Client) -> Result<StatusResponse, Failure> {
+    let silent = |_| {
+        let seconds = ANSWER.as_secs();
+        Failure::Unreachable(format!("the node has not said within {seconds} s how it is: does its disk answer?"))
+    };
+    Ok(timeout(ANSWER, client.status(StatusRequest {})).await.map_err(silent)??.into_inner())
+}
+
 /// The node, as it is now.
 pub async fn status(mut client: Client, output: &Output) -> Result<(), Failure> {
-    let status = client.status(StatusRequest {}).await?.into_inner();
+    let status = ask(&mut client).await?;
     let mut answer = serde_json::to_value(&status).map_err(|e| Failure::Failed(e.to_string()))?;
     answer["kind"] = json!("NodeStatus");
     output.objects(&answer, [format!("node/{}", status.node)], |is_wide| show::status(&status, is_wide))
@@ -16,7 +31,7 @@ pub async fn status(mut client: Client, output: &Output) -> Result<(), Failure> 
 
 /// Checks whether the node is well. It is a failure if it is not, or if that is not known.
 pub async fn health(mut client: Client, output: &Output) -> Result<(), Failure> {
-    let health = client.status(StatusRequest {}).await?.into_inner().health;
+    let health = ask(&mut client).await?.health;
     let silent = || Health {
         state: HealthState::Unknown.into(),
         reasons: vec!["the node does not say it".to_owned()],
@@ -33,7 +48,7 @@ pub async fn health(mut client: Client, output: &Output) -> Result<(), Failure> 
 
 /// The versions of this program, of the node's service, and of the OS.
 pub async fn version(mut client: Client, output: &Output) -> Result<(), Failure> {
-    let status = client.status(StatusRequest {}).await?.into_inner();
+    let status = ask(&mut client).await?;
     let client = env!("CARGO_PKG_VERSION");
     let os = status.os_version();
     let text = format!("slipwayctl {client}\nslipwayd   {}\nOS         {}", status.version, os.unwrap_or("unknown"));
@@ -85,7 +100,7 @@ pub async fn watch(
     no_follow: bool,
     output: &Output,
 ) -> Result<(), Failure> {
-    let newest = client.status(StatusRequest {}).await?.into_inner().events.unwrap_or_default();
+    let newest = ask(&mut client).await?.events.unwrap_or_default();
     let is_last = |position: &Position| no_follow && position.epoch == newest.epoch && position.seq >= newest.seq;
     let mut last = after.clone().unwrap_or_default();
     if is_last(&last) || (no_follow && newest.seq == 0) {

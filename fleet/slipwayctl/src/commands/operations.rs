@@ -6,14 +6,12 @@ use serde_json::json;
 use slipway_node::request::{Goal as NodeGoal, Request};
 use slipway_node_api::{
     request::to_wire,
-    v1::{
-        AbortRequest, AskResponse, ConfirmRequest, PlanRequest, RequestState, StatusRequest, plan_request::Goal as Wire,
-    },
+    v1::{AbortRequest, AskResponse, ConfirmRequest, PlanRequest, RequestState, plan_request::Goal as Wire},
 };
 use slipway_node_client::Client;
 use uuid::Uuid;
 
-use super::wait;
+use super::{look, wait};
 use crate::{
     cli::{Ask, EtcdData, Goal, Outage, Payload},
     config::Context,
@@ -72,7 +70,7 @@ pub async fn ask(context: &Context, goal: Goal, output: &Output) -> Result<(), F
         return print_answer(&answer, output);
     }
     // From here on events count: the operation begins after it.
-    let from = client.status(StatusRequest {}).await?.into_inner().events;
+    let from = look::ask(&mut client).await?.events;
     let answer = send(&mut client, &request).await?;
     print_answer(&answer, output)?;
     if answer.state() == RequestState::Ended {
@@ -122,7 +120,7 @@ pub async fn abort(
     let id = match id {
         Some(id) => id.to_string(),
         None => {
-            let under_way = client.status(StatusRequest {}).await?.into_inner().operation;
+            let under_way = look::ask(&mut client).await?.operation;
             let nothing = || Failure::Refused {
                 reason: "not-under-way".to_owned(),
                 message: "no operation is under way".to_owned(),

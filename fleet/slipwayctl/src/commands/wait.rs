@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use slipway_node_api::v1::{Ended, Position, StatusRequest, WatchRequest, event::What};
+use slipway_node_api::v1::{Ended, Position, WatchRequest, event::What};
 use slipway_node_client::Client;
 use uuid::Uuid;
 
+use super::look;
 use crate::{config::Context, failure::Failure, output::Output, show};
 
 /// Delay before reconnecting to a node.
@@ -65,7 +66,7 @@ async fn follow(
 }
 
 async fn ended_meanwhile(client: &mut Client, id: &str) -> Result<Option<Ended>, Failure> {
-    let status = client.status(StatusRequest {}).await?.into_inner();
+    let status = look::ask(client).await?;
     if let Some(ended) = status.ended.into_iter().find(|ended| ended.id == id) {
         return Ok(Some(ended));
     }
