@@ -17,9 +17,24 @@ static SIDE_FILES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 pub fn side<T>(make: impl FnOnce() -> Result<T>, path: impl FnOnce(&T) -> PathBuf) -> Result<T> {
     // Under the lock: nothing comes to be after `remove_all`.
     let mut all = SIDE_FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = make()?;
+    let made = make().map_err(without_name)?;
     all.push(path(&made));
     Ok(made)
+}
+
+// The error without the random temporary name that tempfile puts behind it. Its cause is nowhere but in its text.
+fn without_name(e: Error) -> Error {
+    match e.to_string().split_once(" at path ") {
+        Some((why, _)) => Error::new(e.kind(), why),
+        None => e,
+    }
+}
+
+/// Make files that are of use only together, under their own names: a signal ends the program before the first or after the
+/// last.
+pub fn together<T>(make: impl FnOnce() -> T) -> T {
+    let _all = SIDE_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    make()
 }
 
 /// Remove all side files, right before a signal ends the program. From here on no others can be made.

@@ -91,7 +91,7 @@ impl OutputFile {
     pub fn side_dir(&self) -> Result<TempDir, OutputFileError> {
         let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
         let dir = side(make, |dir| dir.path().to_owned());
-        dir.map_err(|e| self.no_file(e))
+        dir.map_err(|source| self.no_file(source))
     }
 
     /// Turn a file in a [`OutputFile::side_dir`] into one as [`OutputFile::side`] makes.
@@ -106,7 +106,7 @@ impl OutputFile {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666));
         let file = side(|| builder.tempfile_in(&self.dir), |file| file.path().to_owned());
-        file.map_err(|e| self.no_file(e))
+        file.map_err(|source| self.no_file(source))
     }
 
     /// Flush a temporary file, give it the name and flush that. Returns the size in bytes. After a power loss the name
@@ -121,13 +121,7 @@ impl OutputFile {
         }
     }
 
-    // The error without the random temporary name that tempfile puts behind it. Its cause is nowhere but in its text.
-    fn no_file(&self, e: io::Error) -> OutputFileError {
-        let text = e.to_string();
-        let source = match text.split_once(" at path ") {
-            Some((why, _)) => io::Error::new(e.kind(), why),
-            None => e,
-        };
+    fn no_file(&self, source: io::Error) -> OutputFileError {
         OutputFileError::Dir { path: self.path.clone(), dir: self.dir.clone(), source }
     }
 

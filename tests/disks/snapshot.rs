@@ -24,14 +24,14 @@ const HEAD: u64 = 4096;
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// A disk, and the `/etc` of the system that runs from it.
-struct Machine<'w> {
+pub(super) struct Machine<'w> {
     world: &'w World,
-    node: Node<'w>,
+    pub(super) node: Node<'w>,
     etc: PathBuf,
 }
 
 impl<'w> Machine<'w> {
-    fn new(world: &'w World) -> Self {
+    pub(super) fn new(world: &'w World) -> Self {
         Machine::of(world, Node::installed(world))
     }
 
@@ -51,7 +51,7 @@ impl<'w> Machine<'w> {
         self.etc.join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         fs::write(self.path(name), text).unwrap();
     }
@@ -72,7 +72,7 @@ impl<'w> Machine<'w> {
         self.run(slot, trial, &["snapshot", "restore", "--boot"])
     }
 
-    fn upgrade(&self) -> Outcome {
+    pub(super) fn upgrade(&self) -> Outcome {
         self.upgrade_with(&[])
     }
 
@@ -430,6 +430,13 @@ fn a_full_file_system_is_said_and_the_next_start_goes_on() {
     assert_eq!(fs::read_to_string(machine.path("app/large")).unwrap().len(), 300_000);
     let kept = on_disk(&machine.node.disk, &["snapshot", "show", "--slot=B"]).succeeds().stdout;
     assert!(!kept.contains("/etc/app/large"), "what was there at the first start is kept: {kept}");
+    // By hand it goes on, too, unless something would go that is kept nowhere.
+    let by_hand = || machine.run('A', false, &["snapshot", "restore"]);
+    machine.write("app/a", "changed");
+    by_hand().exits(INPUT).says(&["cannot be kept", "`installer snapshot restore --slot A --to DIR --disk "]);
+    machine.write("app/a", "new\n");
+    by_hand().succeeds();
+    assert_eq!(fs::read_to_string(machine.path("app/a")).unwrap(), "old");
 }
 
 /// The other slot is not given up for a snapshot that there is no room for.

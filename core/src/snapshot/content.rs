@@ -106,6 +106,21 @@ impl Content {
         removed.chain(put.map(|(path, _)| Change::Put(path.clone()))).collect()
     }
 
+    /// Whether a file or a tag that is not in `kept` goes where this content takes the place of `there`. After a run that was
+    /// interrupted none does: what it has not replaced yet, it has kept.
+    pub fn loses(&self, there: &Content, kept: &Content) -> bool {
+        let file_is_lost = |(Change::Remove(path) | Change::Put(path)): &Change| {
+            // A directory has nothing of its own.
+            let file = there.nodes.get(path).filter(|node| !node.is_directory());
+            file.is_some_and(|file| !kept.nodes.get(path).is_some_and(|kept| kept.is_like(file)))
+        };
+        let tag_is_lost = |key: &u8| {
+            let [is, was] = [there, kept].map(|content| content.meta.get(key).and_then(Option::as_ref));
+            is.is_some() && is != was
+        };
+        self.changes_of(there).iter().any(file_is_lost) || self.tags_of(there).keys().any(tag_is_lost)
+    }
+
     /// The tags that are not as this content has them.
     pub fn tags_of(&self, there: &Content) -> BTreeMap<u8, Option<Vec<u8>>> {
         let differs = |(key, value): &(&u8, &Option<Vec<u8>>)| there.meta.get(*key) != Some(*value);
@@ -403,6 +418,7 @@ mod tests {
         fn changes_lead_from_one_to_the_other(there in content(), wanted in content(), cut in any::<usize>()) {
             let changes = wanted.changes_of(&there);
             let cut = changed(&there, &changes[..cut % (changes.len() + 1)], &wanted);
+            prop_assert!(!wanted.loses(&cut, &there), "a run that was interrupted may go on");
             let done = changed(&cut, &wanted.changes_of(&cut), &wanted);
             prop_assert_eq!(wanted.changes_of(&done), vec![]);
             prop_assert!(done.nodes.iter().all(|(path, node)| wanted.nodes[path].is_like(node)));

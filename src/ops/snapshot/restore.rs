@@ -9,9 +9,14 @@
 //!
 //! A power cut at any moment leaves both snapshots whole, and the next start begins anew.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, File, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, anyhow};
+use nix::unistd::{getegid, geteuid};
 use slipway_core::{
     boot::{loader_variable::says_where_from, running::booted_disk, slot::Slot},
     disk::identity::DiskIdentity,
@@ -35,6 +40,7 @@ use crate::{
         meta::{self, MetaOnDisk},
         now,
     },
+    payload::side_file::side,
     snapshot::{Collected, Root, SnapshotError, put_back},
 };
 
@@ -86,11 +92,8 @@ fn extract(
     let slot = chosen(&installed.system, slot)?;
     let wanted =
         content(&opened, &installed.system, slot).with_context(|| name.clone()).or_fail(FailureKind::Install)?;
-    let context = || dir.display().to_string();
-    std::fs::create_dir(dir).with_context(context).or_fail(FailureKind::Environment)?;
-    let root = Root::open(dir).with_context(context).or_fail(FailureKind::Environment)?;
-    let nothing = Collected { content: Content::default(), left_out: vec![], leftovers: vec![] };
-    put_back(&root, &wanted, &nothing, observer).or_fail(FailureKind::Environment)?;
+    let wanted = as_own(wanted, observer);
+    make(dir, &wanted, observer)?;
     let result = format!("the snapshot of slot {slot} is in {}", dir.display());
     Ok(SnapshotReport {
         changed: true,
@@ -98,6 +101,36 @@ fn extract(
         entries: SnapshotEntry::all(&wanted),
         ..SnapshotReport::empty(&name)
     })
+}
+
+/// The directory gets its name once all is in it. A run that fails or is interrupted leaves nothing.
+fn make(dir: &Path, wanted: &Content, observer: &mut dyn Observer) -> Result<(), Failure> {
+    if dir.symlink_metadata().is_ok() {
+        return Err(anyhow!("{} is there already: name a new directory", dir.display())).or_fail(FailureKind::Input);
+    }
+    let context = || dir.display().to_string();
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = Permissions::from_mode(0o777);
+    let new = || tempfile::Builder::new().prefix(".slipway-").permissions(mode).tempdir_in(above);
+    let new = side(new, |new| new.path().to_owned()).with_context(context).or_fail(FailureKind::Environment)?;
+    let root = Root::open(new.path()).with_context(context).or_fail(FailureKind::Environment)?;
+    let nothing = Collected { content: Content::default(), left_out: vec![], leftovers: vec![] };
+    put_back(&root, wanted, &nothing, observer).or_fail(FailureKind::Environment)?;
+    let named = fs::rename(new.path(), dir).and_then(|()| File::open(above)?.sync_all());
+    named.with_context(context).or_fail(FailureKind::Environment)
+}
+
+/// Only root may make files with other owners, and with labels.
+fn as_own(mut wanted: Content, observer: &mut dyn Observer) -> Content {
+    let (uid, gid) = (geteuid(), getegid());
+    if !uid.is_root() {
+        observer.note("only root can make the files with their owners and labels: they are yours");
+        for node in wanted.nodes.values_mut() {
+            (node.uid, node.gid) = (uid.as_raw(), gid.as_raw());
+            node.xattrs.retain(|name, _| name.starts_with(b"user."));
+        }
+    }
+    wanted
 }
 
 /// `name` is the user's name for the disk.
@@ -169,18 +202,16 @@ impl Restoring<'_> {
         Root::open(self.root).with_context(|| self.root.display().to_string())
     }
 
-    /// Refuses if what is there would be lost: the other slot has a snapshot that waits, and this is no run that was
-    /// interrupted.
+    /// Refuses if what is there would be lost: the other slot has a snapshot that waits, and not all is in that. It is, after a run
+    /// that was interrupted.
     fn may_replace(&self, there: &Collected) -> Result<(), Failure> {
-        let other = !self.slot;
+        let (slot, other) = (self.slot, !self.slot);
         let waits = self.system.snapshots[other].waits_for(Some(owner(self.system, other))).is_some();
-        let differs = !self.wanted.changes_of(&there.content).is_empty();
-        let is_due = due(self.system, self.slot).is_ok();
-        if waits && differs && !is_due {
+        let kept = || content(self.disk, self.system, other).unwrap_or_default();
+        if waits && due(self.system, slot).is_err() && self.wanted.loses(&there.content, &kept()) {
             let text = format!(
                 "what is there cannot be kept: slot {other} has a snapshot that waits for its system; \
-                 `installer snapshot restore --to DIR` writes that of slot {} into a directory",
-                self.slot
+                 `installer snapshot restore --slot {slot} --to DIR` writes that of slot {slot} into a directory"
             );
             return Err(anyhow!(text)).or_fail(FailureKind::Input);
         }
