@@ -163,7 +163,8 @@ fn candidates(given: Option<&Path>, variable: &dyn Fn(&str) -> Option<OsString>)
     if let Some(file) = given.map(Path::to_owned).or_else(|| path("REGISTRY_AUTH_FILE")) {
         return (true, vec![file]);
     }
-    let home = path("HOME");
+    // A service of systemd runs as root without it.
+    let home = path("HOME").or_else(|| getuid().is_root().then(|| "/root".into()));
     let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
     let dirs = [
         path("XDG_RUNTIME_DIR").map(|dir| dir.join("containers/auth.json")),
@@ -413,6 +414,9 @@ mod tests {
             "/h/.dockercfg",
         ];
         assert_eq!(candidates(None, &variables(all)), (false, expected.map(PathBuf::from).to_vec()));
+        let of_root = ["/root/.config/containers/auth.json", &own, "/root/.docker/config.json", "/root/.dockercfg"];
+        let without_home = if getuid().is_root() { &of_root[..] } else { &of_root[1..2] };
+        assert_eq!(candidates(None, &variables(&[])).1, without_home.iter().map(PathBuf::from).collect::<Vec<_>>());
         let one = |path: &str| (true, vec![PathBuf::from(path)]);
         let named = &[("HOME", "/h"), ("REGISTRY_AUTH_FILE", "/n")];
         assert_eq!(candidates(None, &variables(named)), one("/n"));
