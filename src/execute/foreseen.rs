@@ -13,7 +13,10 @@ use super::Executor;
 /// The machine does not let a step be done. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Foreseen {
-    #[error("cannot start the threads to read and hash with ({0}): raise the limit of processes (ulimit -u, pids.max)")]
+    #[error(
+        "cannot start the threads to read and hash with ({0}): raise the limit of processes (ulimit -u, pids.max) or of \
+         memory (ulimit -v)"
+    )]
     Threads(io::Error),
     #[error(
         "it writes up to byte {end}, and no file may be written behind byte {limit}: raise the limit of file sizes (ulimit -f, \

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipway_core::report::{FailureKind, Observer};
+use slipway_core::{
+    report::{FailureKind, Observer},
+    text::quoted,
+};
 
 use super::trust::{self, TrustSetupError};
 use crate::{
@@ -71,9 +74,8 @@ fn of_file(path: &Path, observer: &mut dyn Observer) -> Result<SigningKey, Failu
         key.map_err(|source| SigningSetupError::Key { path: path.to_owned(), source }).or_fail(FailureKind::Input)?;
     let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
     if mode & NOT_THE_OWNER != 0 {
-        let name = path.display();
-        observer
-            .note(&format!("{name}: a private key that others may use (mode {:03o}): chmod 600 {name}", mode & 0o777));
+        let (name, word, mode) = (path.display(), quoted(&path.to_string_lossy()), mode & 0o777);
+        observer.note(&format!("{name}: a private key that others may use (mode {mode:03o}): chmod 600 {word}"));
     }
     Ok(key)
 }
