@@ -7,7 +7,7 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 use slipway_payload::side_file;
@@ -42,8 +42,8 @@ pub fn everything() {
     // Programs before the files that they write.
     let all = children();
     for pid in all.iter().rev() {
-        // It may be gone.
-        let _ = kill(*pid, Signal::SIGKILL);
+        // With all that it has started, unless it talks with its user in the terminal's group. It may be gone.
+        let _ = killpg(*pid, Signal::SIGKILL).or_else(|_| kill(*pid, Signal::SIGKILL));
     }
     mem::forget(all);
     side_file::remove_all();

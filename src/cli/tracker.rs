@@ -40,8 +40,8 @@ struct Work {
     file: Option<ProgressFile>,
     /// Whether the verb is about a disk.
     on_a_disk: bool,
-    /// Whether the verb has a disk locked for writing.
-    holds: bool,
+    /// The command line needs --force by now.
+    by_force: bool,
     /// The verb has ended, and only its report is on its way.
     over: bool,
     said: Instant,
@@ -62,6 +62,8 @@ pub struct Interruption {
     pub left: String,
     /// Whether the verb is about a disk.
     pub on_a_disk: bool,
+    /// Whether the command line needs --force by now.
+    pub by_force: bool,
 }
 
 impl Tracker {
@@ -139,14 +141,15 @@ impl Observer for Tracker {
         let mut work = locked(&self.work);
         disk.clone_into(&mut work.progress.disk);
         work.progress.left = NOTHING_WRITTEN.to_owned();
-        (work.holds, work.file) = (true, ProgressFile::new(key));
+        work.file = ProgressFile::new(key);
         work.write();
     }
 
     fn left(&mut self, left: Left) {
         let mut work = locked(&self.work);
         // An image is made in a side file, which has its name only when it is complete.
-        if work.holds {
+        if work.on_a_disk {
+            work.by_force = work.progress.verb == "install" && left.remedy == Some(Left::AGAIN_BY_FORCE);
             work.progress.left = left.state;
         }
     }
@@ -167,10 +170,10 @@ impl Work {
             "pull" | "push" => (false, "what was copied completely is kept"),
             "chunk" => (false, "the image is the old one, or complete"),
             "uki" => (false, "the file has its name only if it is complete"),
-            "keys" => (false, "files may be missing: remove those that are there"),
+            "keys" => (false, "none of its files is made, or all are"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
             "sign" | "attest" => (false, "the signatures are the old ones, or complete"),
-            "support" => (false, "the archive may be cut short"),
+            "support" => (false, "the archive has its name only if it is complete"),
             "man" => (false, "pages may be missing"),
             _ => (true, NOTHING_WRITTEN),
         };
@@ -187,7 +190,7 @@ impl Work {
             percent: None,
             left: left.to_owned(),
         };
-        Work { progress, file: None, on_a_disk, holds: false, over: false, said: Instant::now(), told: vec![] }
+        Work { progress, file: None, on_a_disk, by_force: false, over: false, said: Instant::now(), told: vec![] }
     }
 
     fn begins(&mut self, step: Option<(usize, usize)>, text: &str, bytes: u64) {
@@ -219,7 +222,15 @@ impl Work {
         let WriterProgress { step, of, text, left, .. } = &self.progress;
         let exit_code = FailureKind::Interrupted.exit_code() + signal as u8;
         let (doing, left, step) = (words(text), left.clone(), step.zip(*of));
-        Interruption { signal: signal.as_str(), exit_code, step, doing, left, on_a_disk: self.on_a_disk }
+        Interruption {
+            signal: signal.as_str(),
+            exit_code,
+            step,
+            doing,
+            left,
+            on_a_disk: self.on_a_disk,
+            by_force: self.by_force,
+        }
     }
 }
 
@@ -243,6 +254,10 @@ impl Interruption {
                 "its plan is no longer that of the disk: run it without --plan-hash: {}",
                 command(&without)
             );
+        }
+        let has_force = argv.iter().any(|word| word.starts_with("--force") || word.starts_with("--zero"));
+        if self.by_force && !has_force {
+            return format!("{}, by now with --force: {} --force", Left::AGAIN, command(argv));
         }
         format!("{}: {}", Left::AGAIN, command(argv))
     }

@@ -31,12 +31,12 @@ pub fn of_install(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> Execu
     let ours = plan.disk_guid;
     looked_up(error, disk, |disk| {
         Ok(match probe::partitions(disk) {
-            Err(
-                probe::ProbeError::NoTable(_)
-                | probe::ProbeError::Unproven { .. }
-                | probe::ProbeError::Lba0Lost
-                | probe::ProbeError::TableLost(_),
-            ) => Left::new("the disk has no partition table", Left::AGAIN),
+            Err(probe::ProbeError::NoTable(_) | probe::ProbeError::Unproven { .. }) => {
+                Left::new("the disk has no partition table", Left::AGAIN)
+            }
+            Err(probe::ProbeError::Lba0Lost | probe::ProbeError::TableLost(_)) => {
+                Left::new("the disk has no partition table", Left::AGAIN_BY_FORCE)
+            }
             Err(e) => return Err(e.to_string()),
             Ok(table) if table.disk_guid == Some(ours) => {
                 Left::new("the disk has the new partition table", "run `installer verify`")

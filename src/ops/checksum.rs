@@ -87,7 +87,7 @@ fn replace(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let make = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir);
         let mut file = side(make, |file| file.path().to_owned())?;
-        file.write_all(text.as_bytes())?;
+        file.as_file_mut().write_all(text.as_bytes())?;
         // A lack of room shows here at the latest, before either file is replaced.
         file.as_file().sync_all()?;
         Ok(file)

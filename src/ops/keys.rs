@@ -16,6 +16,7 @@ use slipway_core::{
         variable::{Change, Variable, owner_of},
     },
     report::{FailureKind, KeysReport, Observer},
+    text::quoted,
 };
 
 use super::{
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::{
     error::{Failure, OrFail as _},
-    payload::side_file::side,
+    payload::side_file::{side, together},
     tools::Tool,
 };
 
@@ -109,7 +110,7 @@ pub fn run(request: &KeysRequest, observer: &mut dyn Observer) -> Result<KeysRep
     } else {
         files.push(("dbx.auth", revocation(request, &signer)?));
     }
-    put_all(&request.dir, &files)?;
+    together(|| put_all(&request.dir, &files))?;
     Ok(KeysReport {
         dir: request.dir.display().to_string(),
         certificate: Sha256::of(signer.certificate.der()),
@@ -123,9 +124,9 @@ fn note_who_else_writes(dir: &Path, observer: &mut dyn Observer) -> Result<(), F
     let found = fs::metadata(dir).map_err(|source| KeysError::Io { path: dir.to_owned(), source });
     let mode = found.or_fail(FailureKind::Input)?.mode() & 0o7777;
     if mode & 0o022 != 0 {
-        let dir = dir.display();
+        let (name, word) = (dir.display(), quoted(&dir.to_string_lossy()));
         observer.note(&format!(
-            "{dir}: others than its owner may change what is in it (mode {mode:03o}): chmod go-w {dir}"
+            "{name}: others than its owner may change what is in it (mode {mode:03o}): chmod go-w {word}"
         ));
     }
     Ok(())

@@ -2,9 +2,9 @@
 //! but the archive.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, Permissions},
     io::{self, IsTerminal as _, Read as _, Write},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
@@ -18,6 +18,7 @@ use slipway_core::{
 use super::{DiskRequest, history, inspect_disk, meta, now, pstore, status, utc, verify};
 use crate::{
     error::{Failure, OrFail as _},
+    media::OutputFile,
     tools::Tool,
 };
 
@@ -58,7 +59,7 @@ pub fn run(
     of_machine(&mut archive);
     // As for a report: where a pipe leads is the caller's.
     let kind = if is_pipe { FailureKind::Other } else { FailureKind::Environment };
-    let bytes = write(to, &archive).with_context(|| to.display().to_string()).or_fail(kind)?;
+    let bytes = write(to, &archive).or_fail(kind)?;
     let (files, missing) = (archive.count(), archive.missing().to_vec());
     Ok(SupportReport { archive: to.display().to_string(), bytes, files, missing })
 }
@@ -121,17 +122,19 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Write the archive. Its size.
-fn write(to: &Path, archive: &Archive) -> io::Result<u64> {
+fn write(to: &Path, archive: &Archive) -> anyhow::Result<u64> {
     let seconds = now();
     let mut gz = GzEncoder::new(Vec::new(), Compression::default());
     gz.write_all(&archive.tar(PROGRAM, &utc(seconds), seconds))?;
     let bytes = gz.finish()?;
     if to == Path::new("-") {
-        io::stdout().write_all(&bytes)?;
-    } else {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-        let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-        written.inspect_err(|_| _ = fs::remove_file(to))?;
+        io::stdout().write_all(&bytes).context("standard output")?;
+        return Ok(bytes.len() as u64);
     }
-    Ok(bytes.len() as u64)
+    let output = OutputFile::new(to, false)?;
+    let mut file = output.side()?;
+    // Names, addresses and logs are in it.
+    let private = file.as_file().set_permissions(Permissions::from_mode(0o600));
+    private.and_then(|()| file.as_file_mut().write_all(&bytes)).with_context(|| to.display().to_string())?;
+    Ok(output.publish(file)?)
 }

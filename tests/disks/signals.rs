@@ -3,19 +3,27 @@
 use std::{
     fs::{self, Permissions},
     io::{BufRead as _, BufReader, Read as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     process::{Child, Command, Stdio},
 };
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 use serde_json::{Value, json};
 use slipway_core::units::MIB;
-use slipway_test_support::world::{self, Node, Payload, World, assets, installer_path, json_of, on_disk};
+use slipway_test_support::{
+    exit_code::{ENVIRONMENT, INPUT},
+    world::{
+        self, NOBODY, Nobody, Node, Outcome, Payload, SmallFs, World, assets, installer_path, json_of, on_disk, tool,
+    },
+};
 
-use super::interrupted::{Run, next_boot};
+use super::{
+    interrupted::{Run, next_boot},
+    snapshot::Machine,
+};
 
 fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
@@ -148,6 +156,41 @@ fn a_signal_that_was_ignored_stays_ignored() {
     on_disk(&image, &["verify"]).succeeds();
 }
 
+/// Near its end an install may have left a disk that boots. The command that is told goes on all the same.
+#[test]
+fn an_install_that_is_interrupted() {
+    let world = World::new();
+    for (phase, needs_force) in [("write      BIOS", false), ("write      META", true), ("write      backup GPT", true)]
+    {
+        // Where the machine is busy, it may be over before the signal comes: once more.
+        let line = loop {
+            let image = world.image();
+            let mut command = Command::new("env");
+            command.arg("--default-signal").arg(installer_path());
+            command.args(world.install_args(&image, &["--progress=json"])).env("SLIPWAY_ASSETS", assets());
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut events = BufReader::new(child.stderr.take().unwrap());
+            let mut line = String::new();
+            while !line.contains(phase) {
+                line.clear();
+                assert!(events.read_line(&mut line).unwrap() > 0, "it ended before {phase}");
+            }
+            send(&child, Signal::SIGTERM);
+            line.clear();
+            events.read_to_string(&mut line).unwrap();
+            if child.wait().unwrap().code() == Some(143) {
+                break line;
+            }
+        };
+        let line = line.lines().last().unwrap();
+        assert!(!needs_force || line.contains("; run the same command again, by now with --force: /"), "{line}");
+        let again = line.rsplit(": ").next().unwrap();
+        let mut shell = Command::new("/bin/sh");
+        let again = shell.args(["-c", again]).env("SLIPWAY_ASSETS", assets()).stdin(Stdio::null()).output().unwrap();
+        assert!(again.status.success(), "{line}: {again:?}");
+    }
+}
+
 /// Nothing is left beside an image that was not made.
 #[test]
 fn an_image_that_is_interrupted() {
@@ -184,6 +227,61 @@ fn an_image_that_is_interrupted() {
         let left: Vec<_> = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name()).collect();
         assert!(left.is_empty(), "{phase}: {left:?}");
     }
+}
+
+/// A health check goes, and with it what it has started.
+#[test]
+fn a_check_that_is_interrupted() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let (checks, pid) = (world.path("checks"), world.path("pid"));
+    fs::create_dir(&checks).unwrap();
+    let check = checks.join("10-hangs");
+    fs::write(&check, format!("#!/bin/sh\nsleep 100 &\necho $$ >{0}.new\nmv {0}.new {0}\nwait\n", pid.display()))
+        .unwrap();
+    fs::set_permissions(&check, Permissions::from_mode(0o755)).unwrap();
+    let run = Run::start(&world, &node, 'B', true, &["confirm", "--checks", checks.to_str().unwrap()]);
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
+    while !pid.exists() {
+        pause();
+    }
+    send(&run.child, Signal::SIGTERM);
+    assert_eq!(run.ends().0, 143);
+    let group = Pid::from_raw(fs::read_to_string(&pid).unwrap().trim().parse().unwrap());
+    let is_there = || killpg(group, None).is_ok();
+    (0..100).take_while(|_| is_there()).for_each(|_| pause());
+    assert!(!is_there(), "a process of group {group} is still there");
+}
+
+/// A directory that is made for a snapshot is whole, or not there, so that the same command goes on.
+#[test]
+fn the_files_of_a_snapshot_that_cannot_all_be_written() {
+    let world = World::new();
+    let machine = Machine::new(&world);
+    machine.write("app/large", &"x".repeat(300_000));
+    machine.upgrade().succeeds();
+    let small = SmallFs::new(&world);
+    small.leave_free(100 << 10);
+    let out = small.path("out");
+    let to = ["snapshot", "restore", "--slot=A", "--to", out.to_str().unwrap()];
+    on_disk(&machine.node.disk, &to).exits(ENVIRONMENT).says(&["/etc/app/large: No space left on device"]);
+    let mut left: Vec<_> = fs::read_dir(small.path("")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["filler", "lost+found"]);
+    fs::remove_file(small.path("filler")).unwrap();
+    on_disk(&machine.node.disk, &to).succeeds();
+    assert_eq!(fs::read(out.join("etc/app/large")).unwrap().len(), 300_000);
+    on_disk(&machine.node.disk, &to).exits(INPUT).says(&["is there already: name a new directory"]);
+    // Of a disk at rest everybody may read what is in it.
+    let nobody = Nobody::new(&world);
+    let disk = nobody.home.join("disk.img");
+    tool!("cp", "--sparse=always", &machine.node.disk, &disk);
+    tool!("chmod", "a+r", &disk);
+    let args = ["snapshot", "restore", "--slot=A", "--to=out", "--disk=disk.img"];
+    Outcome::of(nobody.installer().args(args)).succeeds().says(&["only root can make the files with their owners"]);
+    assert_eq!(fs::metadata(nobody.home.join("out/etc/app/large")).unwrap().uid(), NOBODY);
 }
 
 /// A child that no signal could end would outlive the program, with the disk.

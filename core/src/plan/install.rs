@@ -17,7 +17,8 @@
 //! 4. **Fill in the rest:** blank BOOT-B, write META and the data volumes. META only now: what boots is verified.
 //! 5. **Commit:** backup GPT, primary GPT, and LBA 0.
 //!
-//! An install that stops between steps 1 and 5 leaves a disk without a partition table. The remedy is to run it again.
+//! An install that stops between steps 1 and 5 leaves a disk without a partition table. The remedy is to run it again,
+//! and once META is written with `--force`: then it may be a disk that boots, and lacks only its table.
 
 use crate::prelude::*;
 
@@ -49,6 +50,7 @@ use crate::{
         facts::PayloadFacts,
         manifest::{FileInfo, KernelArgs},
     },
+    report::Left,
     text::quoted,
     units::{Extent, MIB, SectorSize},
 };
@@ -87,6 +89,17 @@ impl InstallRequest {
     /// Whether STATE or EPHEMERAL gets a file system.
     pub fn formats(&self, part: Part) -> bool {
         self.format_data && !self.encrypted.contains(&part)
+    }
+}
+
+impl Plan {
+    /// The remedy if step `failed` does not come to its end. META is written once what boots is verified.
+    pub(super) fn again(&self, failed: usize) -> &'static str {
+        let meta = self.steps.iter().position(|step| matches!(step, Step::WriteMetaCopy { .. }));
+        match meta {
+            Some(meta) if self.goal == Goal::Install && meta <= failed => Left::AGAIN_BY_FORCE,
+            _ => Left::AGAIN,
+        }
     }
 }
 

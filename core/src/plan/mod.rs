@@ -373,7 +373,7 @@ impl Plan {
             _ if commits(before) => "the change is in force, only the steps after it are missing",
             _ => &self.meanwhile,
         };
-        Left::new(state, Left::AGAIN)
+        Left::new(state, self.again(failed))
     }
 
     /// The changes in META, for people: the tags that were asked for. The tag of an upgrade is left out.

@@ -19,6 +19,8 @@ pub struct Left {
 impl Left {
     /// The remedy where a second run converges.
     pub const AGAIN: &str = "run the same command again";
+    /// The remedy after an install whose disk may hold all that boots: only what is certain to be no system is overwritten.
+    pub const AGAIN_BY_FORCE: &str = "run the same command again; by now `installer install` needs --force for it";
     /// The remedy where the disk has refused a write.
     pub const AGAIN_OR_REPLACE: &str =
         "run the same command again; if that fails at the same place, the disk takes no writes there: replace it";
