@@ -19,7 +19,7 @@ use slipway_fleet::{
     metrics::RoundEnd,
     nodes::Nodes,
     reconcile::{Controller, Requeue},
-    serve::{ControllerHealth, serve},
+    serve::{ControllerHealth, listen, serve},
     trigger::{SOON, Triggers, rest},
     upgrade_kubernetes::{self, UpgradeKubernetes},
     watch::watch,
@@ -31,7 +31,6 @@ use slipway_program::{
     log::{self, LogArgs},
 };
 use tokio::{
-    net::TcpListener,
     runtime::Builder,
     signal::unix::{SignalKind, signal},
 };
@@ -64,8 +63,9 @@ struct Args {
     /// How often to look when nothing is heard: a change in the cluster is looked at within a second or two
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Where to answer / (a page to read), /metrics, /healthz and /readyz, by HTTP and to any client
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9464")]
+    /// Where to answer / (a page to read), /metrics, /healthz and /readyz, by HTTP and to any client; [::] is each address,
+    /// and those of IPv4 alone where the kernel has no IPv6
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:9464")]
     listen: SocketAddr,
     #[command(flatten)]
     registry: RegistryArgs,
@@ -123,7 +123,7 @@ async fn run(args: Args) -> Result<()> {
     }
     let cluster = Cluster::new(client.clone());
     let interval = Duration::from_secs(args.interval);
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
+    let listener = listen(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
     let (version, listen) = (env!("CARGO_PKG_VERSION"), args.listen);
     tracing::info!("slipway-fleet {version} follows the API server {server}, and shows its page at http://{listen}/");
     let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&triggers));

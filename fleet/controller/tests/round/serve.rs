@@ -2,24 +2,26 @@
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    process::Command,
     sync::Arc,
     time::Duration,
 };
 
-use slipway_fleet::serve::{ControllerHealth, PLACES, serve};
-use tokio::{
-    net::TcpListener,
-    runtime::{Builder, Runtime},
-};
+use slipway_fleet::serve::{ControllerHealth, PLACES, listen, serve};
+use tokio::runtime::{Builder, Runtime};
 
 /// Longer than anything here takes if it is right.
 const LATE: Duration = Duration::from_secs(30);
 
 /// The port, served for as long as the runtime is there.
 fn port() -> (Runtime, SocketAddr) {
+    port_at("127.0.0.1:0")
+}
+
+fn port_at(address: &str) -> (Runtime, SocketAddr) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = runtime.block_on(listen(address.parse().unwrap())).unwrap();
     let address = listener.local_addr().unwrap();
     runtime.spawn(serve(listener, Arc::new(ControllerHealth::new(Arc::default(), Arc::default()))));
     (runtime, address)
@@ -46,6 +48,19 @@ fn ask(address: SocketAddr, path: &str) -> String {
     let mut stream = connect(address);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     rest(&mut stream)
+}
+
+/// A kubelet asks a pod at its first address, and a cluster may have IPv6 alone.
+#[test]
+fn without_a_wish_each_address_of_a_pod_is_answered_at() {
+    let help = Command::new(env!("CARGO_BIN_EXE_slipway-fleet")).arg("--help").output().unwrap().stdout;
+    assert!(String::from_utf8(help).unwrap().contains("[default: [::]:9464]"));
+    let (_runtime, address) = port_at("[::]:0");
+    let hosts: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    // This machine may have no IPv6.
+    for host in hosts.into_iter().filter(|host| TcpListener::bind((*host, 0)).is_ok()) {
+        assert!(ask((host, address.port()).into(), "/healthz").starts_with("HTTP/1.1 200 OK\r\n"), "{host}");
+    }
 }
 
 #[test]
