@@ -30,6 +30,12 @@ const OBJECTS: [&str; 9] = [
 const REPLACE: &str = include_str!("../../../manifests/replace.yaml");
 const KUBERNETES: &str = include_str!("../../../manifests/kubernetes.yaml");
 const KUBERNETES_ADD_ONS: &str = include_str!("../../../manifests/kubernetes-add-ons.yaml");
+/// The flags of these rights, and the name of an object that only they have.
+const RIGHTS: [(&str, &str, &str); 3] = [
+    ("--replace", "slipway-fleet-replace", REPLACE),
+    ("--kubernetes", "slipway-fleet-kubernetes", KUBERNETES),
+    ("--kubernetes-add-ons", "slipway-fleet-kubernetes-add-ons", KUBERNETES_ADD_ONS),
+];
 const DEPLOYMENT: &str = include_str!("../../../manifests/deployment.yaml");
 /// Where the Deployment names its image.
 const IMAGE: &str = "image: slipway-fleet\n";
@@ -46,7 +52,8 @@ pub fn run(
     output: &Output,
 ) -> Result<(), Failure> {
     let file: PathBuf = dir.join(FILE);
-    let (image, replicas) = deployed((image.as_deref(), *replicas), &file)?;
+    let before = objects_before(&file)?;
+    let (image, replicas) = deployed((image.as_deref(), *replicas), &file, &before)?;
     let ca = authority::ensure_ca(dir)?;
     if let Some(node_ca) = node_ca {
         authority::trust_for_nodes(dir, node_ca)?;
@@ -56,11 +63,17 @@ pub fn run(
         authority::ensure(dir, dir, name, params, *anew)
     };
     let (controller, admin) = (client("slipway-fleet", Role::Controller)?, client("admin", Role::Admin)?);
-    let optional = [(*replace, REPLACE), (*kubernetes, KUBERNETES), (*kubernetes_add_ons, KUBERNETES_ADD_ONS)];
-    let rights = optional.into_iter().filter_map(|(is_wanted, rights)| is_wanted.then_some(rights));
-    let secret = secret(&authority::ca_of_nodes(dir), &controller)?;
-    let objects = objects((&image, replicas), &rights.collect::<Vec<_>>(), &secret);
     let mut lines = Vec::new();
+    let mut rights = Vec::new();
+    for (is_named, (flag, name, text)) in [*replace, *kubernetes, *kubernetes_add_ons].into_iter().zip(RIGHTS) {
+        let was_given = before.contains(&format!("\n  name: {name}\n"));
+        if was_given && !is_named {
+            lines.push(format!("{}: the rights of {flag} are kept", file.display()));
+        }
+        rights.extend((is_named || was_given).then_some(text));
+    }
+    let secret = secret(&authority::ca_of_nodes(dir), &controller)?;
+    let objects = objects((&image, replicas), &rights, &secret);
     let mut made = Vec::new();
     for (pair, what) in [(ca, "the CA"), (controller, "the controller"), (admin, "an admin")] {
         let (line, value) = told(&pair, what)?;
@@ -76,16 +89,24 @@ pub fn run(
     output.answer(&json!({ "objects": file, "certificates": made }), &lines.join("\n"))
 }
 
-/// What is deployed: the image, and how many. What is not named stays as an earlier run has written it: who renews
-/// certificates wants no other controllers.
-fn deployed((image, replicas): (Option<&str>, Option<u32>), file: &Path) -> Result<(String, u32), Failure> {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(why) => return Err(Failure::file(file, why)),
-    };
+/// The objects of an earlier run. What is not named stays as they have it: who renews certificates, or updates the controller,
+/// wants nothing else to change.
+fn objects_before(file: &Path) -> Result<String, Failure> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(text),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(why) => Err(Failure::file(file, why)),
+    }
+}
+
+/// What is deployed: the image, and how many.
+fn deployed(
+    (image, replicas): (Option<&str>, Option<u32>),
+    file: &Path,
+    before: &str,
+) -> Result<(String, u32), Failure> {
     let is_deployment = |object: &&str| object.lines().any(|line| line == "kind: Deployment");
-    let deployment = text.split("---\n").find(is_deployment).unwrap_or_default();
+    let deployment = before.split("---\n").find(is_deployment).unwrap_or_default();
     let earlier = |key: &str| deployment.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
     let none = || format!("--image is missing, and there is no {} from which it could be taken", file.display());
     let image = image.or_else(|| earlier("image:")).ok_or_else(|| Failure::Usage(none()))?;

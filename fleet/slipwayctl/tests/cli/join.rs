@@ -106,8 +106,17 @@ fn certificates_are_renewed_without_naming_again_what_is_deployed() {
     assert_ne!(fs::read_to_string(&file).unwrap(), text);
     run(&["fleet", "init", "--rekey"]).ok();
     assert_eq!(without_secret(), before);
+    // Nor are rights that an earlier run gave taken away.
+    run(&["fleet", "init", "--kubernetes", "--kubernetes-add-ons"]).ok();
+    let with_rights = without_secret();
+    assert!(with_rights.len() > before.len());
+    let told = run(&renew).ok();
+    assert!(told.contains("slipway-fleet.yaml: the rights of --kubernetes-add-ons are kept"), "{told}");
+    assert!(!told.contains("--replace"), "{told}");
+    assert_eq!(without_secret(), with_rights);
     // What is named counts.
     run(&["fleet", "init", "--image", "registry.example/other:2", "--replicas", "3"]).ok();
+    assert_eq!(without_secret().len(), with_rights.len());
     let deployment = without_secret().into_iter().find(|of| of["kind"] == "Deployment").unwrap();
     let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!((image, &deployment["spec"]["replicas"]), (&"registry.example/other:2".into(), &3.into()));
