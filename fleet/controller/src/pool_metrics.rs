@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slipway_rollout::facts::{FailureEvidence, ObservedNode};
+use slipway_rollout::blocked::Blocked;
 
 use crate::{
     metrics::PoolMetrics,
@@ -51,7 +51,7 @@ fn of_round(
     PoolMetrics {
         state: report::state(pool_round).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
-        failures: pool_round.facts.nodes.iter().filter(|of| counts(of)).count(),
+        failures: pool_round.decision.blocked.iter().filter(|of| matches!(of.why, Blocked::Failed(_))).count(),
         certificate_expiry: certificate_expiry(pool_round, readings),
         moved: [("registry", fetched), ("slots", reused)],
         nodes,
@@ -64,11 +64,6 @@ fn certificate_expiry(pool_round: &PoolRound, readings: &BTreeMap<String, NodeRe
     let readings =
         pool_round.facts.nodes.iter().filter_map(|observed| readings.get(&observed.node.uid)?.status.as_ref().ok());
     readings.flat_map(|status| &status.certificates).map(|certificate| certificate.expires).min()
-}
-
-/// An attempt that ended before the reboot is repeated: the node has not failed.
-fn counts(node: &ObservedNode) -> bool {
-    node.failure().is_some_and(|failure| failure.evidence != FailureEvidence::BeforeReboot)
 }
 
 fn of_problem(problem: &Problem, members: usize) -> PoolMetrics {

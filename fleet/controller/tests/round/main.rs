@@ -22,16 +22,22 @@ mod shared;
 mod soaks;
 mod volumes;
 
+use std::collections::BTreeMap;
+
 use scene::{NEW, Scene, payload};
 use serde_json::json;
 use slipway_fleet::{
     observed_node::{self, NoReport},
-    pools::Problem,
+    pool_metrics,
+    pools::{Members, Problem},
     report,
 };
 use slipway_fleet_objects::rollout::Rollout;
 use slipway_node_api::v1::{Denied, Ended, Goal, HealthState, Outcome};
-use slipway_rollout::{decide::Action, ledger::Role};
+use slipway_rollout::{
+    decide::Action,
+    ledger::{Ledger, Role},
+};
 
 /// A rollout of all nodes, and every node staged.
 fn staged(nodes: usize) -> Scene {
@@ -319,6 +325,25 @@ fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout()
     let planned = |rollout: &Rollout| rollout.spec.plan.nodes().map(|(_, node)| node.uid.clone()).collect::<Vec<_>>();
     assert_eq!(round.new.iter().map(planned).collect::<Vec<_>>(), [["uid-2"]]);
     assert!(round.new[0].metadata.name.as_ref().unwrap().ends_with("-2"));
+}
+
+/// An alert is about them, and its command shows the words of the nodes.
+#[test]
+fn the_failures_in_the_metrics_are_those_that_nodes_say() {
+    let mut scene = staged(5);
+    scene.policy("patient", json!({ "failureBudget": 5 }));
+    scene.pool("p", json!({ "policies": ["patient"], "skip": [{ "node": "n2", "who": "alice", "why": "on loan" }] }));
+    scene.ledger.status = Some(Ledger { epoch: 9, ..Ledger::default() });
+    // Two have no attempt left, and do not say why. One is left out. One is tried again.
+    let spent = json!({ "count": 5, "token": 9 });
+    let status = json!({ "attempts": { "uid-0": spent, "uid-1": spent } });
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(status).unwrap());
+    scene.says(2).denied = vec![Denied { payload: payload(NEW).into(), why: "it was not well".to_owned() }];
+    scene.says(3).token = 3;
+    scene.came_back(3, "evict the pods: it took too long");
+    let (members, none) = (Members::new(&scene.objects), (&BTreeMap::new(), &BTreeMap::new()));
+    let metrics = pool_metrics::of(&scene.round(), &members, &scene.readings, none);
+    assert_eq!((metrics["p"].failures, metrics["p"].nodes["Failed"]), (2, 2), "{:?}", metrics["p"].nodes);
 }
 
 #[test]
