@@ -155,8 +155,7 @@ fn fleet(claim: &Claim) -> Option<String> {
     if let Claim::Refused(why) = claim { Some(why.clone()) } else { None }
 }
 
-/// kube-proxy, if it is there, is no static pod, and has the same rule as a kubelet: no newer than an API server, and at most
-/// three minor versions older.
+/// kube-proxy, if it is there, is no static pod, and has the same rule as a kubelet.
 async fn kube_proxy(client: &Client, target: &Version) -> Result<Option<String>, String> {
     const NAME: &str = "kube-proxy";
     let api: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
@@ -168,8 +167,8 @@ async fn kube_proxy(client: &Client, target: &Version) -> Result<Option<String>,
     if Version::of_image(&image).is_some_and(|has| goes(&has)) {
         return Ok(None);
     }
-    let rule =
-        "it must not be newer, and at most three minor versions older: give it an image with such a version first";
+    let rule = "it must not be newer, and at most three minor versions older, or two before 1.25: give it an image with such a \
+                version first";
     Ok(Some(format!("the DaemonSet kube-proxy has {image}, which does not go with {target}: {rule}")))
 }
 

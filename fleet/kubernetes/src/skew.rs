@@ -1,13 +1,14 @@
 //! Kubernetes' version skew policy, for the kubelet of a system that is to run on a node.
 //!
 //! <https://kubernetes.io/releases/version-skew-policy/>: a kubelet is not newer than any API server, and at most three
-//! minor versions older.
+//! minor versions older, or two before 1.25. kube-proxy has the same rule.
 
 use serde::{Deserialize, Serialize};
 use slipway_core::payload::minor_version::MinorVersion;
 
-/// Minor versions that a kubelet may be older than an API server.
+/// Minor versions that a kubelet may be older than an API server, and that of an earlier version than this.
 const MOST: u32 = 3;
+const EARLIER: (MinorVersion, u32) = (MinorVersion::new(1, 25), 2);
 
 /// Why a kubelet does not go with the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -18,8 +19,9 @@ pub enum Skew {
     Newer { kubelet: MinorVersion, server: MinorVersion },
     /// It is too old by now.
     #[error(
-        "its kubelet {kubelet} would be more than {MOST} minor versions older than the API server's {server}: take a payload \
-         with a newer one"
+        "its kubelet {kubelet} would be more than {} minor versions older than the API server's {server}: take a payload \
+         with a newer one",
+        most(*.kubelet)
     )]
     Older { kubelet: MinorVersion, server: MinorVersion },
     /// A version is not known, or none.
@@ -42,7 +44,12 @@ pub fn parse(text: &str) -> Result<MinorVersion, Skew> {
 pub fn beside(kubelet: MinorVersion, server: MinorVersion) -> Result<(), Skew> {
     match kubelet.behind(server) {
         _ if kubelet > server => Err(Skew::Newer { kubelet, server }),
-        Some(0..=MOST) => Ok(()),
+        Some(older) if older <= most(kubelet) => Ok(()),
         _ => Err(Skew::Older { kubelet, server }),
     }
+}
+
+fn most(kubelet: MinorVersion) -> u32 {
+    let (from, earlier) = EARLIER;
+    if kubelet < from { earlier } else { MOST }
 }
