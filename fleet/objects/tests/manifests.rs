@@ -76,6 +76,22 @@ fn explained(at: &str, schema: &Value, bare: &mut Vec<String>) {
     }
 }
 
+/// kubeadm has marked nodes of the control plane by one word, and then by another, in labels and in taints. A node that was
+/// upgraded without kubeadm keeps the old one.
+#[test]
+fn the_controller_may_run_on_each_node_of_a_control_plane() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/deployment.yaml")).unwrap();
+    let deployment: Value = serde_saphyr::from_str(text.split("---\n").next().unwrap()).unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    let place = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let has = |list: &Value, item: Value| list.as_array().unwrap().contains(&item);
+    for key in ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"] {
+        let labelled = json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
+        assert!(has(&place["nodeSelectorTerms"], labelled), "{key}");
+        assert!(has(&pod["tolerations"], json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" })), "{key}");
+    }
+}
+
 /// A public key.
 const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
     MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
