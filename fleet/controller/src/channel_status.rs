@@ -220,7 +220,14 @@ pub fn status(name: &str, all: &BTreeMap<String, KnownChannel>, now: Timestamp) 
             if spec.signatures.is_some() {
                 set_latest(&mut status, None, now);
             }
-            (false, "NotLooked", format!("{} was not looked into yet", spec.repository))
+            // A pool that follows the channel says only this.
+            let failed = status.conditions.iter().find(|of| of.type_ == "Looked" && of.status == "False");
+            let failed = failed.filter(|_| status.looked_generation == *generation);
+            let why = failed.map_or_else(
+                || "was not looked into yet".to_owned(),
+                |of| format!("cannot be looked into: {}", of.message),
+            );
+            (false, "NotLooked", format!("{} {why}", spec.repository))
         }
         (Ok(spec), Some(choice)) => write_choice(spec, &choice, &mut status, now),
     };

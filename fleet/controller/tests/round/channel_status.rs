@@ -107,6 +107,9 @@ fn what_is_found_is_written_with_why_the_rest_is_not_taken() {
     let mut board = Board::new(&[("stable", json!({ "deny": ["3.0.0"] }))]);
     board.write(hour(0));
     assert_eq!(board.condition("stable", "Ready"), (false, "NotLooked", "registry.example/os was not looked into yet"));
+    board.lookup("stable", Err(down()), hour(0));
+    let failed = "registry.example/os cannot be looked into: no answer";
+    assert_eq!(board.condition("stable", "Ready"), (false, "NotLooked", failed));
     let all = ["1.0.0", "3.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec();
     board.lookup("stable", Ok(all), hour(1));
     let latest = board.status("stable").latest.clone().unwrap();
