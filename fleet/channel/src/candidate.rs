@@ -48,6 +48,9 @@ pub struct ImageLabels {
     /// When it was made; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
+    /// The digest of its manifest for the channel's architecture, where it is an index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<Sha256>,
 }
 
 /// The longest text that is taken from an image, bytes, and the most channels: otherwise a person who can push could fill
@@ -62,7 +65,8 @@ impl ImageLabels {
         let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));
         let channels = channels.map(str::trim).filter(fits).take(MAX_CHANNELS).map(str::to_owned).collect();
         let own = labels.get(VERSION).map(String::as_str).filter(fits);
-        Self { version: own.and_then(version), channels, created: created.filter(|text| fits(&text.as_str())) }
+        let created = created.filter(|text| fits(&text.as_str()));
+        Self { version: own.and_then(version), channels, created, manifest: None }
     }
 }
 
@@ -72,6 +76,17 @@ pub fn version(text: &str) -> Option<Version> {
 }
 
 impl Candidate {
+    /// The manifest that nodes get. An index and what it names have one, and so do two indexes with the same.
+    pub fn manifest(&self) -> Sha256 {
+        self.labels.as_ref().ok().and_then(|labels| labels.manifest).unwrap_or(self.digest)
+    }
+
+    /// One of its tags is its version.
+    pub fn is_tagged(&self) -> bool {
+        let own = self.version();
+        own.is_some() && self.tags.iter().any(|tag| version(tag) == own)
+    }
+
     /// Its version: what its label says, or else what its tags say, if they say one.
     pub fn version(&self) -> Option<Version> {
         let own = self.labels.as_ref().ok().and_then(|labels| labels.version.clone());

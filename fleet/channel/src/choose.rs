@@ -1,7 +1,8 @@
 //! The choice of a channel.
 //!
 //! * The newest image counts, by its version. Two images with the same version are both refused: a person who can push could
-//!   else put one in the place of the other. Build metadata makes no version another one, nor newer.
+//!   else put one in the place of the other. Build metadata makes no version another one, nor newer. An index and its manifest
+//!   for the architecture, each with a tag, are one image.
 //! * Unknown facts refuse an image: one that cannot be read, a source that has not looked, a signature.
 //! * Ages count from when the channel saw an image. What an image says of its own age may be anything.
 //! * No node goes back: one that runs a newer version gets nothing. Going back is a rollback, which people request.
@@ -17,7 +18,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     candidate::Candidate,
     refusal::Refusal,
-    spec::{Promotion, Select, Spec},
+    spec::{Deny, Promotion, Select, Spec},
 };
 
 /// A channel's choice, and its time.
@@ -92,26 +93,17 @@ pub enum NoUpdate {
 pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, now: Timestamp) -> Choice {
     let mut refused = BTreeMap::new();
     // The usable images apart from the range: floors need not be in it.
-    let mut usable: BTreeMap<Version, Image> = BTreeMap::new();
-    let mut doubles = BTreeSet::new();
+    let mut usable: BTreeMap<Version, Vec<(&Candidate, Version)>> = BTreeMap::new();
+    let denied = denied(spec, candidates);
     for candidate in candidates {
-        let digest = candidate.digest;
-        match may_be_used(spec, candidate, source, now) {
-            Err(why) => drop(refused.insert(digest, why)),
-            Ok(version) => {
-                let compared = without_build(&version);
-                match usable.get(&compared).map(|other| other.digest) {
-                    None => drop(usable.insert(compared, Image { digest, version })),
-                    Some(other) => {
-                        refused.insert(digest, Refusal::SameVersion { other });
-                        refused.insert(other, Refusal::SameVersion { other: digest });
-                        doubles.insert(compared);
-                    }
-                }
-            }
+        let verdict = may_be_used(spec, candidate, source, now);
+        match verdict.and_then(|version| is_not_denied(&denied, candidate).map(|()| version)) {
+            Err(why) => drop(refused.insert(candidate.digest, why)),
+            Ok(version) => usable.entry(without_build(&version)).or_default().push((candidate, version)),
         }
     }
-    usable.retain(|version, _| !doubles.contains(version));
+    let image = |(compared, same)| Some((compared, only(same, &mut refused)?));
+    let usable: BTreeMap<Version, Image> = usable.into_iter().filter_map(image).collect();
     let in_range = |image: &&Image| spec.range.as_ref().is_none_or(|range| range.matches(&image.version));
     let chosen = usable.values().rev().find(in_range).cloned();
     let floors = floors(spec, &usable, chosen.as_ref());
@@ -124,6 +116,38 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
         refused.insert(digest, why);
     }
     Choice { chosen, floors, refused }
+}
+
+/// The manifests of the images that are denied by any of their names.
+fn denied(spec: &Spec, candidates: &[Candidate]) -> BTreeMap<Sha256, Sha256> {
+    let by_digest = spec.deny.iter().filter_map(|deny| match deny {
+        Deny::Digest(digest) => Some(*digest),
+        Deny::Version(_) => None,
+    });
+    let manifest = |digest| candidates.iter().find(|of| of.digest == digest).map_or(digest, Candidate::manifest);
+    by_digest.map(|digest| (manifest(digest), digest)).collect()
+}
+
+fn is_not_denied(denied: &BTreeMap<Sha256, Sha256>, candidate: &Candidate) -> Result<(), Refusal> {
+    denied.get(&candidate.manifest()).map_or(Ok(()), |digest| Err(Refusal::Denied(Deny::Digest(*digest))))
+}
+
+/// The image of one version; `None` if these are several. Of several names of one image that counts whose tag is the version,
+/// or else an index: it is what people sign.
+fn only(mut same: Vec<(&Candidate, Version)>, refused: &mut BTreeMap<Sha256, Refusal>) -> Option<Image> {
+    same.sort_by_cached_key(|(of, _)| (!of.is_tagged(), of.manifest() == of.digest, of.first_seen, of.digest));
+    let (first, version) = same.first()?;
+    let is_one = same.iter().all(|(of, _)| of.manifest() == first.manifest());
+    for (of, _) in &same {
+        let other = same.iter().find(|(other, _)| other.manifest() != of.manifest());
+        let why = match other {
+            Some((other, _)) => Refusal::SameVersion { other: other.digest },
+            None if of.digest != first.digest => Refusal::SameImage { other: first.digest },
+            None => continue,
+        };
+        refused.insert(of.digest, why);
+    }
+    is_one.then(|| Image { digest: first.digest, version: version.clone() })
 }
 
 /// The version as it is compared with others: its build metadata is for people.
@@ -221,8 +245,12 @@ impl Choice {
         matches!(self.refused.get(&digest), Some(Refusal::Older { .. }))
     }
 
-    /// True if it is chosen, or is not only because something newer is.
+    /// True if it is chosen, or is not only because something newer is. Another name of an image is as good.
     pub fn may_be_used(&self, digest: Sha256) -> bool {
+        let digest = match self.refused.get(&digest) {
+            Some(Refusal::SameImage { other }) => *other,
+            _ => digest,
+        };
         self.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || self.was_good(digest)
     }
 

@@ -110,7 +110,8 @@ impl Repository {
 
     fn read(&self, digest: Sha256) -> Result<ImageLabels, ImageError> {
         let of = Description::read(&self.image(digest), self.arch)?;
-        Ok(ImageLabels::from_labels(&of.labels, of.created))
+        let manifest = Some(of.manifest).filter(|manifest| *manifest != digest);
+        Ok(ImageLabels { manifest, ..ImageLabels::from_labels(&of.labels, of.created) })
     }
 }
 

@@ -28,7 +28,8 @@ pub enum Refusal {
     Unsigned(String),
     /// It cannot be compared with others.
     #[error(
-        "it has no version: neither a label org.opencontainers.image.version nor one tag that is a version, such as 1.2.3"
+        "it has no version: neither its label org.opencontainers.image.version nor exactly one of the tags that the channel \
+         looks at is a version, such as 1.2.3"
     )]
     NoVersion,
     /// It is not wanted.
@@ -49,6 +50,9 @@ pub enum Refusal {
     /// It is unclear which one is meant.
     #[error("another image has the same version, sha256:{other}: deny one of the two by its digest")]
     SameVersion { other: Sha256 },
+    /// It is another name of one that counts.
+    #[error("it is another name of the image sha256:{other}")]
+    SameImage { other: Sha256 },
     /// Another one is newer.
     #[error("{chosen} is newer")]
     Older { chosen: Version },
@@ -70,6 +74,7 @@ impl Refusal {
             Self::RefusedThere { .. } => "RefusedThere",
             Self::NotPromoted { .. } => "NotPromoted",
             Self::SameVersion { .. } => "SameVersion",
+            Self::SameImage { .. } => "SameImage",
             Self::Older { .. } => "Older",
         }
     }

@@ -117,8 +117,9 @@ fn what_people_write_of_a_channel_is_what_is_decided_from() {
 fn a_candidate() -> impl Strategy<Value = Candidate> {
     let version = proptest::option::of(select(&["1.2.3", "2.0.0-rc.1+b"][..]).prop_map(|text| text.parse().unwrap()));
     let channels = proptest::collection::btree_set("[a-z]{1,4}", 0..3);
-    let labels = (version, channels, proptest::option::of("[0-9T:Z-]{1,9}"))
-        .prop_map(|(version, channels, created)| ImageLabels { version, channels, created });
+    let manifest = proptest::option::of(any::<[u8; 32]>().prop_map(Sha256));
+    let labels = (version, channels, proptest::option::of("[0-9T:Z-]{1,9}"), manifest)
+        .prop_map(|(version, channels, created, manifest)| ImageLabels { version, channels, created, manifest });
     let labels = prop_oneof![labels.prop_map(Ok), "[a-z ]{0,9}".prop_map(Err)];
     let tags = proptest::collection::btree_set("v?[0-9.]{1,6}", 0..3);
     let keys = proptest::collection::btree_set(any::<[u8; 32]>().prop_map(Sha256), 0..3);

@@ -329,6 +329,8 @@ pub fn checked_document(store: &dyn ImageStore, descriptor: &Descriptor, what: &
 pub struct Description {
     /// Digest that the reference names: of the index, or of the manifest if there is none.
     pub digest: Sha256,
+    /// Digest of the manifest for the architecture: the same, if there is no index.
+    pub manifest: Sha256,
     /// Labels of its configuration, and annotations of index and manifest. Where names meet, the manifest comes before
     /// the index, and an annotation before a label.
     pub labels: BTreeMap<String, String>,
@@ -340,9 +342,10 @@ impl Description {
     /// Describe the image for this architecture. Reads index, manifest and configuration, and no layers.
     pub fn read(store: &dyn ImageStore, arch: Arch) -> Result<Self, ImageError> {
         let image = resolve(store, arch)?;
+        let [digest, manifest] = image.names();
         let labels = image.configuration.labels_of_config().cloned().unwrap_or_default();
         let labels = labels.into_iter().chain(image.annotations).collect();
-        Ok(Description { digest: image.root, labels, created: image.configuration.created().clone() })
+        Ok(Description { digest, manifest, labels, created: image.configuration.created().clone() })
     }
 }
 

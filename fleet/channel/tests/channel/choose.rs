@@ -153,6 +153,41 @@ fn nobody_can_tell_two_images_of_one_version_apart() {
     assert_eq!(chosen(&choose_from(&Spec { deny, ..stable() }, &all)).as_deref(), Some("2.0.0"));
 }
 
+/// Who makes an index often pushes what is in it with tags of its own, and each has the same labels.
+#[test]
+fn an_index_and_its_manifest_are_one_image() {
+    let of = |name: &str, tag: &str, manifest: Option<&str>| {
+        let labels = ImageLabels { manifest: manifest.map(digest), ..image("2.0.0").labels.unwrap() };
+        Candidate { digest: digest(name), tags: BTreeSet::from([tag.to_owned()]), labels: Ok(labels), ..image("2.0.0") }
+    };
+    let (bare, part) = (of("bare", "2.0.0-amd64", None), of("part", "latest-amd64", Some("bare")));
+    let index = Candidate { first_seen: hour(9), ..of("index", "v2.0.0", Some("bare")) };
+    let all = [image("1.0.0"), bare, part, index];
+    let chosen_of = |choice: &Choice| choice.chosen.as_ref().map(|image| image.digest);
+    let choice = choose_from(&stable(), &all);
+    assert_eq!(chosen_of(&choice), Some(digest("index")));
+    let same = Refusal::SameImage { other: digest("index") };
+    assert_eq!([&choice.refused[&digest("bare")], &choice.refused[&digest("part")]], [&same; 2]);
+    assert!(choice.may_be_used(digest("bare")) && !choice.may_be_used(digest("nowhere")));
+    // The other name counts where this one may not be used.
+    let min_age = Some(hours(95));
+    assert_eq!(chosen_of(&choose_from(&Spec { min_age, ..stable() }, &all)), Some(digest("part")));
+    // Who denies one of its names denies the image.
+    for name in ["index", "part", "bare"] {
+        let deny = vec![Deny::Digest(digest(name))];
+        let choice = choose_from(&Spec { deny: deny.clone(), ..stable() }, &all);
+        assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
+        let denied = Refusal::Denied(deny[0].clone());
+        assert!(["index", "part", "bare"].iter().all(|name| choice.refused[&digest(name)] == denied), "{name}");
+    }
+    // One that leads to something else is another image, whatever its tag.
+    let choice = choose_from(&stable(), &[&all[..], &[of("wrong", "2.0.0", Some("else"))]].concat());
+    assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
+    for name in ["bare", "part", "index", "wrong"] {
+        assert!(why(&choice, name).starts_with("another image has the same version, sha256:"), "{name}");
+    }
+}
+
 /// An image that was signed by all of these.
 fn signed(text: &str, by: &Signatures) -> Candidate {
     Candidate { signed: Some(by.by_all()), ..image(text) }

@@ -26,7 +26,7 @@ fn an_image() -> impl Strategy<Value = Candidate> {
     let labels = (option::weighted(0.9, a_version()), channels).prop_map(|(version, channel)| ImageLabels {
         version,
         channels: Some(channel.to_owned()).filter(|name| !name.is_empty()).into_iter().collect(),
-        created: None,
+        ..ImageLabels::default()
     });
     let labels = prop_oneof![9 => labels.prop_map(Ok), 1 => Just(Err("cut".to_owned()))];
     let tag = select(&["latest", "stable-1", "nightly", "1.0.1", "v2.1.0"][..]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_channel::{
-    candidate::Candidate,
+    candidate::{Candidate, ImageLabels},
     choose::choose,
     discover::{self, DiscoverError, Limits, Repository},
     lookup::{lookup, resume_lookup},
@@ -128,7 +128,8 @@ fn images_are_found_with_their_labels_and_read_once() {
     assert_eq!(labels.created.as_deref(), Some("2025-01-01T00:00:00Z"));
     assert_eq!((tags(&of_old), of_old.first_seen), (vec!["1.0.0", "stable"], hour(0)));
     assert_eq!(found(&all, &new).version().unwrap().to_string(), "2.0.0");
-    assert_eq!(found(&all, &Image::new()).labels, Ok(Default::default()));
+    let bare = ImageLabels { manifest: Some(Sha256::of(&Image::new().manifest)), ..ImageLabels::default() };
+    assert_eq!(found(&all, &Image::new()).labels, Ok(bare));
     let choice = choose(&stable(), &all, None, hour(1));
     assert_eq!(choice.chosen.unwrap().digest, old.name());
 
@@ -142,6 +143,25 @@ fn images_are_found_with_their_labels_and_read_once() {
     let newer = labelled(version("3.0.0"), json!({}));
     site.push(&newer, "3.0.0");
     assert_eq!(found(&site.lookup(&label, &again, 9), &newer).first_seen, hour(9));
+}
+
+#[test]
+fn an_index_says_which_manifest_is_in_it() {
+    let site = Site::new();
+    let labels = json!({ "org.opencontainers.image.version": "1.0.0", "dev.slipway.channel": "stable" });
+    let image = labelled(labels, json!({}));
+    site.push(&image, "1.0.0");
+    let manifest = Sha256::of(&image.manifest);
+    let to = |name: &str| format!("docker://{}{name}", site.repository());
+    let how = ["--insecure-policy", "copy", "--quiet", "--preserve-digests", "--src-tls-verify=false"];
+    let (from, part) = (to(&format!("@sha256:{manifest}")), to(":1.0.0-amd64"));
+    run("skopeo", &[&how[..], &["--dest-tls-verify=false", &from, &part]].concat());
+    let stable = Select::Label("stable".to_owned());
+    let all = site.lookup(&stable, &[], 0);
+    let found: Vec<_> = all.iter().filter(|of| of.manifest() == manifest).map(|of| (of.digest, tags(of))).collect();
+    assert_eq!(found.len(), 2, "{all:?}");
+    let choice = choose(&site.spec(&stable), &all, None, hour(1));
+    assert_eq!(choice.chosen.map(|of| of.digest), Some(image.name()));
 }
 
 #[test]
