@@ -107,7 +107,27 @@ pub fn carried(known: &KnownChannel) -> Vec<candidate::Candidate> {
         ..candidate
     };
     let all = found(&known.status).into_iter();
-    if is_the_same { all.collect() } else { all.map(of_another_place).collect() }
+    let all: Vec<_> = if is_the_same { all.collect() } else { all.map(of_another_place).collect() };
+    let gone = gone(&known.status);
+    all.into_iter().chain(gone).collect()
+}
+
+/// Images that were taken, and that the registry did not have at the last look. They are read anew if they come back.
+fn gone(status: &ChannelStatus) -> impl Iterator<Item = candidate::Candidate> {
+    let there: BTreeSet<Sha256> = status.candidates.iter().map(|of| of.digest.0).collect();
+    let mut seen = BTreeMap::new();
+    for held in status.held.iter().filter(|held| !there.contains(&held.digest.0)) {
+        seen.entry(held.digest.0).or_insert(held.first_seen.unwrap_or(held.from));
+    }
+    seen.into_iter().map(|(digest, first_seen)| candidate::Candidate {
+        digest,
+        tags: BTreeSet::new(),
+        first_seen,
+        labels: Err("the registry does not have it".to_owned()),
+        payload: None,
+        signed: None,
+        taken: None,
+    })
 }
 
 fn short(message: &str) -> String {
@@ -356,6 +376,7 @@ fn nothing(spec: &Spec, status: &ChannelStatus) -> String {
 /// Set `latest`, and record in `held` since when it is the choice.
 fn set_latest(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp) {
     let digest = latest.as_ref().map(|latest| latest.digest);
+    let first_seen = status.candidates.iter().find(|of| Some(of.digest) == digest).map(|of| of.first_seen);
     let open = status.held.last_mut().filter(|held| held.until.is_none());
     let held = open.as_ref().map(|held| held.digest);
     if held != digest {
@@ -366,6 +387,7 @@ fn set_latest(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp
             digest: of.digest,
             version: Some(of.version.clone()),
             payload: Some(of.payload),
+            first_seen,
             from: now,
             until: None,
         };
@@ -374,6 +396,7 @@ fn set_latest(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp
         status.held.drain(..old);
     } else if let (Some(open), Some(latest)) = (open, &latest) {
         (open.version, open.payload) = (Some(latest.version.clone()), Some(latest.payload));
+        open.first_seen = first_seen.or(open.first_seen);
     }
     status.latest = latest;
 }

@@ -149,6 +149,9 @@ pub struct Held {
     /// The digest that names the payload in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Sha256>,
+    /// When this channel saw it first: if the registry does not have it for a while, it is no younger afterwards.
+    #[serde(default, rename = "firstSeen", skip_serializing_if = "Option::is_none")]
+    pub first_seen: Option<Timestamp>,
     /// Since when.
     pub from: Timestamp,
     /// Until when; absent if it still is.

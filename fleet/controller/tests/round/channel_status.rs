@@ -25,7 +25,8 @@ fn spec(more: Value) -> Spec {
 }
 
 fn image(text: &str, first_seen: Timestamp) -> Candidate {
-    let labels = ImageLabels { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), created: None };
+    let channels = BTreeSet::from(["stable".to_owned()]);
+    let labels = ImageLabels { version: version(text), channels, ..ImageLabels::default() };
     let (digest, of) = (payload(&format!("image {text}")), Some(payload(text)));
     Candidate { digest, tags: BTreeSet::new(), first_seen, labels: Ok(labels), payload: of, signed: None, taken: None }
 }
@@ -269,6 +270,24 @@ fn what_was_taken_keeps_its_version_and_its_payload() {
     let as_it_was = |text: &str| (json!(text), json!(payload(text)));
     let (two, one) = (as_it_was("2.0.0"), as_it_was("1.0.0"));
     assert_eq!(kept, [(&two.0, &two.1), (&one.0, &one.1)]);
+}
+
+/// A registry that is restored, or of which one server is behind, says for a while that it has nothing.
+#[test]
+fn what_was_taken_is_no_younger_when_the_registry_has_it_again() {
+    let mut board = Board::new(&[("stable", json!({ "minAge": "48h" }))]);
+    let old = image("1.0.0", hour(0));
+    board.lookup("stable", Ok(vec![old.clone()]), hour(50));
+    assert_eq!(board.latest("stable"), Some("1.0.0"));
+    board.lookup("stable", Ok(Vec::new()), hour(51));
+    assert_eq!((board.latest("stable"), board.status("stable").candidates.len()), (None, 0));
+    let gone = carried(&board.0["stable"]);
+    let [again] = &gone[..] else { panic!("{gone:?}") };
+    assert_eq!((again.digest, again.first_seen, again.payload), (old.digest, hour(0), None));
+    let again = Candidate { first_seen: again.first_seen, ..old };
+    board.lookup("stable", Ok(vec![again]), hour(52));
+    assert_eq!(board.latest("stable"), Some("1.0.0"), "{:?}", board.why("stable", "1.0.0"));
+    assert_eq!(carried(&board.0["stable"]).len(), 1, "it is there, and not gone");
 }
 
 #[test]
