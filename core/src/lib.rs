@@ -19,7 +19,7 @@
 //! | [`text`] | what comes from outside and is shown to people |
 //! | [`pem`] | files of certificates and keys as people have them |
 //! | [`support`], [`redact`] | the archive of a failure; text without secrets |
-//! | [`glob`], [`yaml`], [`units`], [`rate_limit`], [`zeros`], [`digest`] | values that all of these share |
+//! | [`bytes`], [`glob`], [`yaml`], [`units`], [`rate_limit`], [`zeros`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -30,6 +30,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod boot;
+pub mod bytes;
 pub mod config;
 pub mod delta;
 pub mod disk;

@@ -1,6 +1,8 @@
 //! Blocks of 8 MiB that lz4 has compressed, each behind its size ("Legacy frame" in doc/lz4_Frame_format.md). A magic may stand
 //! before each.
 
+use slipway_core::bytes::get_le32;
+
 #[derive(Default)]
 pub struct Lz4Blocks {
     // The next block, with its size, as far as it came.
@@ -35,6 +37,6 @@ impl Lz4Blocks {
     }
 
     fn size(&self) -> Option<u32> {
-        self.block.first_chunk().map(|size| u32::from_le_bytes(*size))
+        get_le32(&self.block, 0)
     }
 }

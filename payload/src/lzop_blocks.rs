@@ -1,6 +1,7 @@
 //! What comes out of an lzop file, which has a header and then blocks with their sizes (`unlzo` in lib/decompress_unlzo.c).
 
 use lzokay::decompress::decompress;
+use slipway_core::bytes::{get_be16, get_be32};
 
 /// Takes a file in pieces of any size.
 #[derive(Default)]
@@ -48,10 +49,8 @@ impl LzopBlocks {
 
     /// The header, as far as the bytes that came tell its length.
     fn header_bytes(&self) -> usize {
-        let Some(version) = self.begun.get(VERSION_AT..VERSION_AT + 2) else {
-            return FIRST_BYTES;
-        };
-        let is_new = u16::from_be_bytes([version[0], version[1]]) >= NEW;
+        let Some(version) = get_be16(&self.begun, VERSION_AT) else { return FIRST_BYTES };
+        let is_new = version >= NEW;
         // Flags, mode, time, length of the name; then the name, and a checksum.
         let name_at = FIRST_BYTES + 4 + 4 + 4 + if is_new { 1 + 4 } else { 0 };
         self.begun.get(name_at).map_or(name_at + 1, |name| name_at + 1 + usize::from(*name) + 4)
@@ -69,8 +68,7 @@ impl LzopBlocks {
     }
 
     fn number(&self, at: usize) -> Option<usize> {
-        let bytes = self.begun.get(at..at + 4)?.first_chunk()?;
-        usize::try_from(u32::from_be_bytes(*bytes)).ok()
+        usize::try_from(get_be32(&self.begun, at)?).ok()
     }
 
     fn whole(&mut self) -> Option<Block<'_>> {

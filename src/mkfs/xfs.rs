@@ -1,7 +1,11 @@
 //! The parts of the XFS on-disk format that are read or changed here (XFS Algorithms & Data Structures, 3rd edition,
 //! "Superblocks" and "On-disk Inode"). Integers are big-endian, checksums little-endian.
 
-use slipway_core::units::Extent;
+use slipway_core::{
+    bytes::{be16, be32, be64},
+    disk::xfs::MAGIC,
+    units::Extent,
+};
 
 pub const SUPERBLOCK_BYTES: usize = 128;
 
@@ -25,7 +29,7 @@ pub fn log_range(sb: &[u8; SUPERBLOCK_BYTES]) -> Option<Extent> {
     let (block, ag_blocks, log_blocks) = (u64::from(be32(sb, 4)), u64::from(be32(sb, 84)), u64::from(be32(sb, 96)));
     let log_start = be64(sb, 48);
     let ag_bits = u32::from(sb[124]);
-    if &sb[..4] != b"XFSB" || log_start == 0 || ag_bits >= 32 {
+    if !sb.starts_with(MAGIC) || log_start == 0 || ag_bits >= 32 {
         return None;
     }
     let group_block = (log_start >> ag_bits).checked_mul(ag_blocks)?.checked_add(log_start & ((1 << ag_bits) - 1))?;
@@ -36,11 +40,11 @@ pub fn log_range(sb: &[u8; SUPERBLOCK_BYTES]) -> Option<Extent> {
 /// inode in bytes. `None` if this is not a version 5 file system with that layout.
 pub fn root_inodes(sb: &[u8; SUPERBLOCK_BYTES]) -> Option<(Extent, usize)> {
     let version = sb[101] & 0xf;
-    let size = usize::from(u16::from_be_bytes([sb[104], sb[105]]));
+    let size = usize::from(be16(sb, 104));
     let root = be64(sb, 56);
     // In the first allocation group an inode number is also an index from the start of the file system.
     let first_group = 1_u64.checked_shl(u32::from(sb[123]) + u32::from(sb[124]))?;
-    let good = &sb[..4] == b"XFSB"
+    let good = sb.starts_with(MAGIC)
         && version == 5
         && size >= MIN_INODE_BYTES
         && root.checked_add(CHUNK_INODES)? <= first_group;
@@ -86,14 +90,6 @@ fn checksum(inode: &[u8]) -> [u8; 4] {
     let crc = crc32c::crc32c(&inode[..DI_CRC]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);
     crc32c::crc32c_append(crc, &inode[DI_CRC + 4..]).to_le_bytes()
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..at + 4].iter().fold(0, |n, byte| n << 8 | u32::from(*byte))
-}
-
-fn be64(bytes: &[u8], at: usize) -> u64 {
-    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
 
 #[cfg(test)]

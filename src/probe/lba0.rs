@@ -15,6 +15,7 @@ use slipway_core::{
         env::{BootEnv, PATHS},
         slot::{Slot, SlotState},
     },
+    bytes::{le16, le32},
     digest::Sha256,
     disk::{
         chain::{CHAIN, Chain, Link},
@@ -160,8 +161,8 @@ fn has_data(disk: &dyn BlockIo) -> Option<bool> {
     let mut boot_sector = vec![0; disk.sector_size().bytes() as usize];
     disk.read_back(slot, &mut boot_sector).ok()?;
     // The disk may be shown with sectors of another size than those it was installed for.
-    let sector = u64::from(u16::from_le_bytes(*boot_sector[11..].first_chunk()?));
-    let sectors = u32::from_le_bytes(*boot_sector[32..].first_chunk()?);
+    let sector = u64::from(le16(&boot_sector, 11));
+    let sectors = le32(&boot_sector, 32);
     // Not written yet: the data volumes come later.
     if sectors == 0 {
         return Some(false);

@@ -14,7 +14,7 @@ use slipway_core::{
         layout::{Part, gpt_bytes, overlap},
         magic::{HEAD_BYTES, recognise},
         volume_fault::{Format, VolumeFault},
-        xfs::{XfsSize, is_intact},
+        xfs::{self, XfsSize, is_intact},
     },
     plan::{Covered, GptFacts, VolumeHolds},
     units::{Extent, MIB},
@@ -94,7 +94,7 @@ fn lost_end(disk: &dyn BlockIo, head: &[u8], extent: Extent) -> Option<String> {
     let at = XfsSize::from_superblock(head)?.last_group()?;
     let mut copy = vec![0; disk.sector_size().bytes() as usize];
     match read(disk, extent.offset + at, &mut copy) {
-        Ok(()) if copy.starts_with(b"XFSB") => None,
+        Ok(()) if copy.starts_with(xfs::MAGIC) => None,
         Ok(()) => Some(format!(
             "the end of its XFS file system is lost, as where the disk was smaller for a time: there is no superblock at byte {at} \
              of it"

@@ -25,7 +25,11 @@
 use crate::prelude::*;
 
 use super::cutter::Cutter;
-use crate::{digest::Sha256, units::Extent};
+use crate::{
+    bytes::{le32, le64},
+    digest::Sha256,
+    units::Extent,
+};
 
 /// Media type of the index, and artifact type of the manifest that holds it.
 pub const MEDIA_TYPE: &str = "application/vnd.slipway.chunks.v1";
@@ -112,7 +116,7 @@ impl Index {
 
     /// The seed of the fingerprints: the first eight bytes of the layer's digest.
     pub fn seed(&self) -> u64 {
-        u64_at(&self.blob.0, 0)
+        le64(&self.blob.0, 0)
     }
 
     /// Adds the next file of the layer.
@@ -255,7 +259,7 @@ impl Parser {
     fn whole(&mut self) -> Result<(), IndexError> {
         let rest = &self.rest;
         let Some(index) = &mut self.index else {
-            let [claimed, files] = [52, 56].map(|at| u64::from(u32_at(rest, at)));
+            let [claimed, files] = [52, 56].map(|at| u64::from(le32(rest, at)));
             self.index = Some(self.header(claimed, files)?);
             (self.claimed, self.claimed_files) = (claimed as usize, files as usize);
             return Ok(());
@@ -265,7 +269,7 @@ impl Parser {
             // Behind the name there are zeros alone.
             let is_padded = rest[16 + name.len()..].iter().all(|byte| *byte == 0);
             let name = String::from_utf8_lossy(name).into_owned();
-            let at = Extent { offset: u64_at(rest, 0), len: u64_at(rest, 8) };
+            let at = Extent { offset: le64(rest, 0), len: le64(rest, 8) };
             index.push_file(File { at, name })?;
             let is_inside = at.end() <= self.size;
             return if is_padded && is_inside { Ok(()) } else { Err(IndexError::File(index.files.len())) };
@@ -273,7 +277,7 @@ impl Parser {
         if index.len() == self.claimed {
             return Err(IndexError::Cut);
         }
-        index.push(u32_at(rest, 0), u64_at(rest, 4))?;
+        index.push(le32(rest, 0), le64(rest, 4))?;
         if index.size() > self.size { Err(IndexError::Sum(index.size(), self.size)) } else { Ok(()) }
     }
 
@@ -287,14 +291,14 @@ impl Parser {
         if blob != self.blob {
             return Err(IndexError::OtherBlob(blob));
         }
-        let size = u64_at(header, 40);
+        let size = le64(header, 40);
         if size != self.size {
             return Err(IndexError::OtherSize(size, self.size));
         }
         if header[60..].iter().any(|byte| *byte != 0) {
             return Err(IndexError::Reserved);
         }
-        let average = u32_at(header, 48);
+        let average = le32(header, 48);
         let cutter = Cutter::new(average).ok_or(IndexError::Average(average))?;
         if claimed > MAX_CHUNKS as u64 {
             return Err(IndexError::TooMany(claimed));
@@ -321,14 +325,6 @@ impl Parser {
         index.ends.shrink_to_fit();
         Ok(index)
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

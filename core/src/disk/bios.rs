@@ -3,7 +3,10 @@
 //! The partition has room for two core images, one in each half. The boot code says which one is started, so one sector's
 //! write switches between them.
 
-use crate::units::{Extent, SectorSize};
+use crate::{
+    bytes::{get_le16, get_le64},
+    units::{Extent, SectorSize},
+};
 
 // Offset in the boot code of the core image's first LBA (GRUB, `GRUB_BOOT_MACHINE_KERNEL_SECTOR`).
 const KERNEL_SECTOR: usize = 0x5c;
@@ -20,16 +23,14 @@ pub const fn halves(part: Extent) -> [Extent; 2] {
 
 /// The half that the boot code of LBA 0 starts. None if it starts something else.
 pub fn started(lba0: &[u8], part: Extent) -> Option<usize> {
-    let lba = lba0.get(KERNEL_SECTOR..KERNEL_SECTOR + 8)?;
-    let lba = lba.iter().rev().fold(0, |lba: u64, byte| lba << 8 | u64::from(*byte));
+    let lba = get_le64(lba0, KERNEL_SECTOR)?;
     halves(part).iter().position(|half| half.offset / SECTOR == lba)
 }
 
 /// Offset of the SBAT text of a core image, in bytes from the beginning of the image: in a sector behind those that
 /// are loaded. `first` is its first sector.
 pub fn sbat_at(first: &[u8]) -> Option<u64> {
-    let sectors = first.get(BLOCK_LIST_SECTORS..BLOCK_LIST_SECTORS + 2)?;
-    Some((1 + u64::from(u16::from_le_bytes([sectors[0], sectors[1]]))) * SECTOR)
+    Some((1 + u64::from(get_le16(first, BLOCK_LIST_SECTORS)?)) * SECTOR)
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 
 use crate::prelude::*;
 
-use crate::units::{Extent, Lba, SectorSize};
+use crate::{
+    bytes::le32,
+    units::{Extent, Lba, SectorSize},
+};
 
 /// One of the four entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,6 @@ pub fn partitions(lba0: &[u8]) -> Option<Vec<Entry>> {
     if lba0.get(510..512) != Some(&[0x55, 0xaa]) || rows().any(|row| row[0] & 0x7f != 0) {
         return None;
     }
-    let le32 = |row: &[u8], at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
     let entries = (1..).zip(rows()).map(|(number, row)| Entry {
         number,
         kind: row[4],

@@ -11,7 +11,10 @@ use crate::prelude::*;
 use uuid::Uuid;
 
 use super::layout::{ENTRY_ARRAY_BYTES, Layout, Part};
-use crate::units::{Extent, Lba, SectorSize};
+use crate::{
+    bytes::{le16, le32, le64},
+    units::{Extent, Lba, SectorSize},
+};
 
 /// The first bytes of a header.
 pub const SIGNATURE: &[u8; 8] = b"EFI PART";
@@ -160,11 +163,7 @@ impl Header {
 }
 
 fn decode_entry(number: u32, row: &[u8]) -> Entry {
-    let units: Vec<u16> = row[56..128]
-        .chunks_exact(2)
-        .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-        .take_while(|unit| *unit != 0)
-        .collect();
+    let units: Vec<u16> = (56..128).step_by(2).map(|at| le16(row, at)).take_while(|unit| *unit != 0).collect();
     Entry {
         number,
         type_guid: guid(&row[..16]),
@@ -332,16 +331,6 @@ fn guid(bytes: &[u8]) -> Uuid {
     let mut raw = [0; 16];
     raw.copy_from_slice(bytes);
     Uuid::from_bytes_le(raw)
-}
-
-fn le32(bytes: &[u8], at: usize) -> u32 {
-    let mut raw = [0; 4];
-    raw.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(raw)
-}
-
-fn le64(bytes: &[u8], at: usize) -> u64 {
-    u64::from(le32(bytes, at + 4)) << 32 | u64::from(le32(bytes, at))
 }
 
 #[cfg(test)]

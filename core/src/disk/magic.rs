@@ -1,5 +1,7 @@
 //! Recognises file systems, images and archives by their magic numbers.
 
+use super::xfs;
+
 /// Bytes from the start that [`recognise`] needs.
 pub const HEAD_BYTES: usize = 68 << 10;
 
@@ -62,7 +64,7 @@ const MAGICS: &[Magic] = &[
     packed("a 7z archive", "7z", b"7z\xbc\xaf\x27\x1c"),
     // The magic of the first block: that of the file is three letters.
     Magic { at: 4, ..packed("a file compressed with bzip2", "bzip2", b"1AY&SY") },
-    content("an XFS file system", "XFS", 0, b"XFSB"),
+    content("an XFS file system", "XFS", 0, xfs::MAGIC),
     volume("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
     content("a squashfs", "squashfs", 0, b"hsqs"),
     content("META tags", "Talos ADV", 0, b"\x5a\x4b\x3c\x2d"),

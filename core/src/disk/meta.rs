@@ -12,7 +12,11 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::layout::META_BYTES;
-use crate::{digest::Sha256, zeros::are_zeros};
+use crate::{
+    bytes::{get_be32, get_le32},
+    digest::Sha256,
+    zeros::are_zeros,
+};
 
 /// Bytes of one ADV copy.
 pub const ADV_BYTES: usize = 262_144;
@@ -104,7 +108,7 @@ impl Adv {
     /// Decode one copy; `None` if magic, digest or a record is wrong. If a tag appears twice, the last one counts.
     pub fn decode(copy: &[u8]) -> Option<Self> {
         let copy = copy.get(..ADV_BYTES)?;
-        if be32(copy, 0)? != MAGIC_START || be32(copy, ADV_BYTES - 4)? != MAGIC_END {
+        if get_be32(copy, 0)? != MAGIC_START || get_be32(copy, ADV_BYTES - 4)? != MAGIC_END {
             return None;
         }
         let mut zeroed = copy.to_vec();
@@ -115,11 +119,11 @@ impl Adv {
         let records = &copy[4..DIGEST_AT];
         let mut tags = BTreeMap::new();
         let mut at = 0;
-        while let Some(tag) = be32(records, at) {
+        while let Some(tag) = get_be32(records, at) {
             if tag == 0 {
                 break;
             }
-            let len = be32(records, at + 4)? as usize;
+            let len = get_be32(records, at + 4)? as usize;
             let value = records.get(at + 8..(at + 8).checked_add(len)?)?;
             tags.insert(u8::try_from(tag).ok()?, value.to_vec());
             at += 8 + len;
@@ -226,7 +230,7 @@ fn is_blank(copies: &[u8]) -> bool {
 
 // Checksums are not verified, because no reader of a syslinux ADV verifies them.
 fn decode_legacy(copy: &[u8]) -> Option<BTreeMap<u8, Vec<u8>>> {
-    if le32(copy, 0)? != LEGACY_MAGIC_START || le32(copy, LEGACY_BYTES - 4)? != LEGACY_MAGIC_END {
+    if get_le32(copy, 0)? != LEGACY_MAGIC_START || get_le32(copy, LEGACY_BYTES - 4)? != LEGACY_MAGIC_END {
         return None;
     }
     let records = &copy[8..LEGACY_BYTES - 4];
@@ -258,14 +262,6 @@ fn encode_legacy(tags: &BTreeMap<u8, Vec<u8>>) -> Vec<u8> {
     out[4..8].copy_from_slice(&LEGACY_MAGIC_SUM.wrapping_sub(sum).to_le_bytes());
     out.extend_from_slice(&LEGACY_MAGIC_END.to_le_bytes());
     out
-}
-
-fn be32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
-fn le32(bytes: &[u8], at: usize) -> Option<u32> {
-    be32(bytes, at).map(u32::swap_bytes)
 }
 
 #[cfg(test)]
@@ -375,7 +371,7 @@ mod tests {
         let copy = encode_legacy(&tags);
         assert_eq!(&copy[..4], [0xa5, 0x2f, 0x2d, 0x5a]);
         assert_eq!(&copy[508..], [0x64, 0xbf, 0x28, 0xdd]);
-        let sum = copy[4..508].chunks_exact(4).fold(0u32, |s, w| s.wrapping_add(le32(w, 0).unwrap()));
+        let sum = copy[4..508].chunks_exact(4).fold(0u32, |s, w| s.wrapping_add(get_le32(w, 0).unwrap()));
         assert_eq!(sum, 0xa304_1767);
         let mut partition = vec![0; META_BYTES as usize];
         partition[LEGACY_AT..LEGACY_AT + 512].copy_from_slice(&copy);

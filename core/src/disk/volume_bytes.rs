@@ -2,6 +2,7 @@
 //! where it ends, and a partition of others may lie behind it.
 
 use super::magic::recognise;
+use crate::bytes::{get_le32, get_le64};
 
 /// Bytes of the ext2/3/4 or btrfs file system or of the LVM physical volume that begins with these bytes
 /// ([`super::magic::HEAD_BYTES`] of them). None of all else.
@@ -9,9 +10,9 @@ pub fn volume_bytes(head: &[u8]) -> Option<u64> {
     let bytes = match recognise(head)?.short {
         "ext2/3/4" => ext(head)?,
         // The size of this device (`dev_item.total_bytes`): the file system may have others.
-        "btrfs" => le64(head, 0x1_0000 + 0xd1)?,
+        "btrfs" => get_le64(head, 0x1_0000 + 0xd1)?,
         // The label says where the header of the volume is, which has its UUID before its size.
-        "LVM" => le64(head, 512 + le32(head, 512 + 20)? as usize + 32)?,
+        "LVM" => get_le64(head, 512 + get_le32(head, 512 + 20)? as usize + 32)?,
         _ => 0,
     };
     (bytes > 0).then_some(bytes)
@@ -20,18 +21,10 @@ pub fn volume_bytes(head: &[u8]) -> Option<u64> {
 fn ext(head: &[u8]) -> Option<u64> {
     const SUPERBLOCK: usize = 1024;
     const HAS_64_BITS: u32 = 0x80;
-    let field = |at: usize| le32(head, SUPERBLOCK + at);
+    let field = |at: usize| get_le32(head, SUPERBLOCK + at);
     let high = if field(96)? & HAS_64_BITS == 0 { 0 } else { field(336)? };
     let blocks = u64::from(high) << 32 | u64::from(field(4)?);
     blocks.checked_mul(1024_u64.checked_shl(field(24)?)?)
-}
-
-fn le32(head: &[u8], at: usize) -> Option<u32> {
-    head.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
-}
-
-fn le64(head: &[u8], at: usize) -> Option<u64> {
-    head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use crate::prelude::*;
 
+use super::xfs;
+
 /// A fault of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeFault {
@@ -36,7 +38,7 @@ impl Format {
         let has_group = |sector: u64| holds(sector, b"XAGF") && holds(2 * sector, b"XAGI");
         // The second header says where it is.
         let has_header = |at: u64| holds(at, b"SKUL\xba\xbe\0\x02") && holds(at + 256, &at.to_be_bytes());
-        if holds(0, b"XFSB") || SECTORS.into_iter().any(has_group) {
+        if holds(0, xfs::MAGIC) || SECTORS.into_iter().any(has_group) {
             Format::Xfs
         } else if SECOND_HEADERS.into_iter().any(has_header) {
             Format::Luks2

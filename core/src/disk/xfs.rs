@@ -1,5 +1,9 @@
 //! Size of an XFS file system, and the size that it can reach; whether it was ever in use.
 
+use crate::bytes::{get_be16, get_be32, get_be64, le32};
+
+/// The first bytes of a superblock.
+pub const MAGIC: &[u8; 4] = b"XFSB";
 /// Fewest blocks of an allocation group (`XFS_MIN_AG_BLOCKS`): the kernel makes no smaller one at the end.
 const MIN_GROUP: u64 = 64;
 
@@ -21,10 +25,9 @@ impl XfsSize {
 
     /// From the first bytes of a superblock.
     pub fn from_superblock(superblock: &[u8]) -> Option<Self> {
-        let be32 = |at: usize| Some(u32::from_be_bytes(superblock.get(at..at + 4)?.try_into().ok()?));
-        let be64 = |at: usize| Some(u64::from_be_bytes(superblock.get(at..at + 8)?.try_into().ok()?));
-        (superblock.get(..4)? == b"XFSB").then_some(())?;
-        Self::new(be32(4)?, be32(84)?, be64(8)?)
+        let [block, group] = [4, 84].map(|at| get_be32(superblock, at));
+        superblock.starts_with(MAGIC).then_some(())?;
+        Self::new(block?, group?, get_be64(superblock, 8)?)
     }
 
     /// Its bytes; None if no disk has so many.
@@ -54,16 +57,15 @@ impl XfsSize {
 /// Whether the checksum of a superblock is right (`sb_crc`, CRC-32C over its sector). Version 4 has none; others do not exist.
 pub fn is_intact(superblock: &[u8]) -> bool {
     const CRC_AT: usize = 224;
-    let be16 = |at: usize| superblock.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
-    let (Some(version), Some(sector)) = (be16(100).map(|version| version & 0xf), be16(102)) else { return false };
-    if version != 5 {
-        return version == 4;
+    let (Some(version), Some(sector)) = (get_be16(superblock, 100), get_be16(superblock, 102)) else { return false };
+    match version & 0xf {
+        5 => {}
+        version => return version == 4,
     }
-    let Some(sector) = superblock.get(..sector).filter(|sector| sector.len() >= 512) else { return false };
-    let said = u32::from_le_bytes([sector[CRC_AT], sector[CRC_AT + 1], sector[CRC_AT + 2], sector[CRC_AT + 3]]);
+    let Some(sector) = superblock.get(..usize::from(sector)).filter(|sector| sector.len() >= 512) else { return false };
     let covered =
         sector.iter().enumerate().map(|(at, byte)| if (CRC_AT..CRC_AT + 4).contains(&at) { 0 } else { *byte });
-    said == crc32c(covered)
+    le32(sector, CRC_AT) == crc32c(covered)
 }
 
 /// CRC-32C (Castagnoli), which `crc32fast` does not have.
@@ -75,7 +77,7 @@ fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
 
 /// The UUID in a superblock (`sb_uuid`).
 pub fn uuid_of(superblock: &[u8]) -> Option<[u8; 16]> {
-    (superblock.get(..4)? == b"XFSB").then_some(())?;
+    superblock.starts_with(MAGIC).then_some(())?;
     superblock.get(32..48)?.try_into().ok()
 }
 
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn what_is_too_little_for_a_group_is_left_out() {
         let mut superblock = [0; 88];
-        superblock[..4].copy_from_slice(b"XFSB");
+        superblock[..4].copy_from_slice(MAGIC);
         superblock[4..8].copy_from_slice(&4096u32.to_be_bytes());
         superblock[8..16].copy_from_slice(&4000u64.to_be_bytes());
         superblock[84..].copy_from_slice(&1000u32.to_be_bytes());

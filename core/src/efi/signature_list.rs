@@ -6,7 +6,7 @@ use crate::prelude::*;
 use uuid::{Uuid, uuid};
 
 use super::certificate::Certificate;
-use crate::digest::Sha256;
+use crate::{bytes::get_le32, digest::Sha256};
 
 const X509: Uuid = uuid!("a5c059a1-94e4-4aa7-87b5-ab155c2bf072");
 const DIGEST: Uuid = uuid!("c1c41626-504c-4092-aca9-41f936934328");
@@ -129,8 +129,7 @@ fn guid(bytes: &[u8]) -> Option<Uuid> {
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
-    let bytes = bytes.get(at..)?.get(..4)?.try_into().ok()?;
-    usize::try_from(u32::from_le_bytes(bytes)).ok()
+    usize::try_from(get_le32(bytes, at)?).ok()
 }
 
 #[cfg(test)]

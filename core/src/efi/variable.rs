@@ -6,7 +6,7 @@ use crate::prelude::*;
 use uuid::{Builder, Uuid, uuid};
 
 use super::{certificate::Certificate, signed_data::Unsigned};
-use crate::digest::Sha256;
+use crate::{bytes::get_le32, digest::Sha256};
 
 const GLOBAL: Uuid = uuid!("8be4df61-93ca-11d2-aa0d-00e098032b8c");
 const SECURITY_DATABASE: Uuid = uuid!("d719b2cb-3d3a-4596-a3bc-dad00e67656f");
@@ -134,7 +134,7 @@ pub(super) struct Parts<'b> {
 /// None if it is something else.
 pub(super) fn split(bytes: &[u8]) -> Option<Parts<'_>> {
     let (time, rest) = bytes.split_at_checked(TIME_BYTES)?;
-    let length = usize::try_from(u32::from_le_bytes(rest.get(..4)?.try_into().ok()?)).ok()?;
+    let length = usize::try_from(get_le32(rest, 0)?).ok()?;
     let (certificate, content) = rest.split_at_checked(length)?;
     let (header, signed) = certificate.split_at_checked(CERTIFICATE_HEADER + GUID_BYTES)?;
     let kind = [&REVISION.to_le_bytes()[..], &TYPE_GUID.to_le_bytes(), &PKCS7.to_bytes_le()].concat();

@@ -5,6 +5,8 @@ use crate::prelude::*;
 use alloc::collections::BTreeSet;
 use core::ops::Range;
 
+use crate::bytes::{get_le16, get_le32};
+
 /// A kernel's own list of the options that it was built with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelOptions {
@@ -60,12 +62,9 @@ impl KernelOptions {
 /// (drivers/firmware/efi/libstub/zboot-header.S); else it is the whole file.
 pub fn kernel_proper(head: &[u8]) -> Range<u64> {
     const WITH_PAYLOAD: u16 = 0x208;
-    let number = |at: usize| {
-        let bytes = head.get(at..).and_then(|rest| rest.first_chunk());
-        bytes.map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
-    };
+    let number = |at: usize| u64::from(get_le32(head, at).unwrap_or(0));
     let (from, bytes) = if head.get(0x202..0x206) == Some(b"HdrS") {
-        let version = head.get(0x206..).and_then(|rest| rest.first_chunk()).map_or(0, |v| u16::from_le_bytes(*v));
+        let version = get_le16(head, 0x206).unwrap_or(0);
         let setup = match head[0x1f1] {
             0 => 4,
             sectors => u64::from(sectors),

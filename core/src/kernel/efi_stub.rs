@@ -9,6 +9,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::get_le32;
+
 /// The feature that a kernel lacks, so that Slipway's own loader cannot start it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -28,8 +30,8 @@ impl StubLack {
         if !head.starts_with(b"MZ") {
             return Some(StubLack::Missing);
         }
-        let at = head.get(0x3c..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
-        let pe = head.get(usize::try_from(at).ok()?..).filter(|pe| pe.len() > MAJOR_IMAGE_VERSION + 1)?;
+        let at = usize::try_from(get_le32(head, 0x3c)?).ok()?;
+        let pe = head.get(at..).filter(|pe| pe.len() > MAJOR_IMAGE_VERSION + 1)?;
         match (pe.starts_with(b"PE\0\0"), &pe[MAJOR_IMAGE_VERSION..MAJOR_IMAGE_VERSION + 2]) {
             (false, _) => Some(StubLack::Missing),
             (true, [0, 0]) => Some(StubLack::Old),

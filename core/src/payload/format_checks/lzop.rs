@@ -2,6 +2,7 @@
 //! be decompressed.
 
 use super::Next;
+use crate::bytes::{be16, be32};
 
 pub struct Lzop {
     at: At,
@@ -47,7 +48,7 @@ impl Lzop {
                 if !heading.starts_with(MAGIC) || !matches!(heading[15], 1..=3) {
                     return Next::Damaged;
                 }
-                let is_new = u16::from_be_bytes([heading[9], heading[10]]) >= NEW;
+                let is_new = be16(heading, 9) >= NEW;
                 self.heading(At::Name { is_new }, 0, Self::NAME_BYTES + if is_new { 1 + 4 } else { 0 })
             }
             At::Name { is_new } => {
@@ -78,8 +79,4 @@ impl Lzop {
         self.at = at;
         Next::Heading { skip, need }
     }
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -31,7 +31,12 @@ pub use uki::{UnifiedWatch, look_at, parts};
 pub use unpack::{Decoders, Packed, Unpack, UnpackError, Unpacked};
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
-use crate::{kernel::arch::Arch, prelude::*, units::approx};
+use crate::{
+    bytes::{get_le16, get_le32},
+    kernel::arch::Arch,
+    prelude::*,
+    units::approx,
+};
 
 /// Request of a part after a heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,15 +137,11 @@ const fn cut(what: &'static str, needs: u64, has: u64) -> Result<(), Unbootable>
 }
 
 fn le16(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..at + 2).map(|b| u64::from(u16::from_le_bytes([b[0], b[1]])))
+    get_le16(bytes, at).map(u64::from)
 }
 
 fn le32(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..at + 4).map(|b| u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])))
-}
-
-fn le64(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(le32(bytes, at)? | (le32(bytes, at + 4)? << 32))
+    get_le32(bytes, at).map(u64::from)
 }
 
 #[cfg(test)]

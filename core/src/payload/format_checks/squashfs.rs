@@ -3,7 +3,8 @@
 
 use crate::prelude::*;
 
-use super::{Unbootable, cut, le16, le32, le64, xz::FOR_PROGRAMS};
+use super::{Unbootable, cut, le16, le32, xz::FOR_PROGRAMS};
+use crate::bytes::get_le64;
 
 const MAGIC: &[u8] = b"hsqs";
 const SUPERBLOCK_BYTES: u64 = 96;
@@ -43,7 +44,7 @@ pub fn check(head: &[u8], size: u64) -> Result<(), Unbootable> {
         return Err(Unbootable::NotSquashfs);
     }
     let short = Unbootable::Cut { what: "superblock", needs: SUPERBLOCK_BYTES, has: size };
-    let fields = (le16(head, 28), le16(head, 30), le32(head, 12), le16(head, 22), le64(head, 40));
+    let fields = (le16(head, 28), le16(head, 30), le32(head, 12), le16(head, 22), get_le64(head, 40));
     let (Some(major), Some(minor), Some(block), Some(log), Some(used)) = fields else { return Err(short) };
     if (major, minor) != (4, 0) {
         return Err(Unbootable::OtherSquashfs("its version is not 4.0"));
@@ -81,7 +82,7 @@ fn has_options(head: &[u8], name: &str) -> bool {
 
 /// Whether the tables lie in their order, none in the next one, and the root directory's inode among the inodes.
 fn places_are_possible(head: &[u8], used: u64) -> bool {
-    let at = |offset| le64(head, offset).unwrap_or(NO_TABLE);
+    let at = |offset| get_le64(head, offset).unwrap_or(NO_TABLE);
     // The places of the blocks that a table has, which stand one behind the other at the place that the superblock gives.
     let list = |entries: u64, bytes: u64| (entries * bytes).div_ceil(METADATA_BYTES) * 8;
     let ends = |begin: u64, len: u64| begin.saturating_add(len);

@@ -2,6 +2,7 @@
 //! give their sizes, so nothing has to be decompressed.
 
 use super::Next;
+use crate::bytes::be16;
 
 pub struct Xz {
     at: At,
@@ -95,8 +96,7 @@ impl Xz {
             }
             At::Chunk => self.chunk(first),
             At::ChunkSize { compressed, properties } => {
-                let size = &heading[heading.len() - 2..];
-                let size = u64::from(u16::from_be_bytes([size[0], size[1]])) + 1 + u64::from(properties);
+                let size = u64::from(be16(heading, heading.len() - 2)) + 1 + u64::from(properties);
                 self.block += 1 + if compressed { 4 } else { 2 } + size;
                 self.heading(At::Chunk, size, 1)
             }
