@@ -10,13 +10,17 @@
 use std::io;
 
 use crate::device::BlockIo;
-use slipway_core::disk::fat::{
-    ATTR_LONG_NAME, ATTR_MEANINGLESS,
-    layout::MIN_CLUSTERS,
-    name::{LongName, display_short},
-    odd,
+use slipway_core::{
+    bytes::le32,
+    disk::fat::{
+        DIR_ENTRY_BYTES, ENTRY_BITS, FIRST_END_OF_CHAIN,
+        boot_sector::{BootSector, NO_FIRST_ENTRY, is_first_entry},
+        entry::{DirEntry, DirReader, Row},
+        layout::MIN_CLUSTERS,
+        name::display_short,
+    },
+    units::{Extent, MIB},
 };
-use slipway_core::units::{Extent, MIB};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -53,18 +57,8 @@ pub struct FatVolume<'d> {
     /// Bytes of the volume, by its boot sector.
     bytes: u64,
     serial: u32,
-    /// Field of a boot sector that other readers need, and this one does not.
-    odd: Option<&'static str>,
-}
-
-struct DirEntry {
-    attributes: u8,
-    name: String,
-    /// Every file has one, and is found by it, too.
-    short: String,
-    directory: bool,
-    cluster: u32,
-    size: u32,
+    /// The fault of its boot sector for other readers.
+    refused: Option<&'static str>,
 }
 
 // Our own files have one extent. The limits bound the memory that a damaged or hostile volume can use.
@@ -77,36 +71,27 @@ impl<'d> FatVolume<'d> {
         let not = |why| ReadError::NotFat32 { offset: extent.offset, why };
         let mut b = [0; 512];
         read(disk, extent.offset, &mut b)?;
-        if b[510..512] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
-            return Err(not("no FAT32 boot sector"));
-        }
-        let sector = u64::from(u16::from_le_bytes([b[11], b[12]]));
-        let per_cluster = u64::from(b[13]);
-        if !matches!(sector, 512 | 1024 | 2048 | 4096) || !per_cluster.is_power_of_two() {
+        let boot = BootSector::decode(&b).ok_or_else(|| not("no FAT32 boot sector"))?;
+        if !matches!(boot.sector, 512 | 1024 | 2048 | 4096) || !boot.per_cluster.is_power_of_two() {
             return Err(not("impossible sector or cluster size"));
         }
-        let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
         // Bytes behind the end of the partition do not exist.
-        let total = u64::from(le32(&b, 32)).min(extent.len / sector);
-        let fat_sectors = u64::from(le32(&b, 36));
-        // The data area follows the reserved sectors and the FATs, of which byte 16 gives the number.
-        let data = reserved + u64::from(b[16]) * fat_sectors;
-        let clusters = total.saturating_sub(data) / per_cluster;
-        if reserved == 0 || clusters < MIN_CLUSTERS || fat_sectors * sector / 4 < clusters + 2 {
+        let clusters = boot.clusters(boot.sectors.min(extent.len / boot.sector));
+        if boot.reserved == 0 || clusters < MIN_CLUSTERS || !boot.has_entries(clusters) {
             return Err(not("impossible geometry"));
         }
         Ok(FatVolume {
             disk,
             extent,
-            cluster: per_cluster * sector,
-            fat: extent.offset + reserved * sector,
-            other_fat: (b[16] == 2).then(|| extent.offset + (reserved + fat_sectors) * sector),
-            data: extent.offset + data * sector,
+            cluster: boot.cluster(),
+            fat: extent.offset + boot.fat(0),
+            other_fat: (boot.fats == 2).then(|| extent.offset + boot.fat(1)),
+            data: extent.offset + boot.data(),
             clusters,
-            root: le32(&b, 44),
-            bytes: u64::from(le32(&b, 32)) * sector,
-            serial: le32(&b, 67),
-            odd: odd(&b),
+            root: boot.root,
+            bytes: boot.sectors * boot.sector,
+            serial: boot.serial,
+            refused: boot.refused,
         })
     }
 
@@ -119,19 +104,18 @@ impl<'d> FatVolume<'d> {
 
     /// Checks that GRUB and firmware take it for a file system, too: if they refuse it, it does not boot.
     pub fn is_read_by_all(&self) -> Result<(), ReadError> {
-        match self.odd {
-            Some(odd) => Err(ReadError::Damaged(odd)),
+        match self.refused {
+            Some(fault) => Err(ReadError::Damaged(fault)),
             None if self.begins(self.fat) => Ok(()),
-            None => Err(ReadError::Damaged("its FAT does not begin with the media byte")),
+            None => Err(ReadError::Damaged(NO_FIRST_ENTRY)),
         }
     }
 
-    /// Whether a FAT may begin here. Entry 0 repeats the media byte. Firmware and installers disagree about bit 3 (GRUB,
-    /// fs/fat.c). An unreadable entry contradicts nothing: the ways back work without the FAT.
+    /// Whether a FAT may begin here. An unreadable entry contradicts nothing: the ways back work without the FAT.
     fn begins(&self, fat: u64) -> bool {
         let mut first = [0; 4];
         let is_read = read(self.disk, fat, &mut first).is_ok();
-        !is_read || le32(&first, 0) & 0x0fff_ffff | 8 == 0x0fff_fff8
+        !is_read || is_first_entry(le32(&first, 0))
     }
 
     pub const fn extent(&self) -> Extent {
@@ -167,16 +151,13 @@ impl<'d> FatVolume<'d> {
     /// `None` if there is no such file or it is a directory.
     pub fn find(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
         self.find_by(path, |entry, part| {
-            entry.name.eq_ignore_ascii_case(part) || entry.short.eq_ignore_ascii_case(part)
+            entry.name.eq_ignore_ascii_case(part) || display_short(&entry.short).eq_ignore_ascii_case(part)
         })
     }
 
     /// Finds a file as every boot loader does: GRUB does not look at the short name of a file that has a long one.
     pub fn find_by_name(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
-        // Nor at one with attributes that have no meaning.
-        self.find_by(path, |entry, part| {
-            entry.name.eq_ignore_ascii_case(part) && entry.attributes & ATTR_MEANINGLESS == 0
-        })
+        self.find_by(path, |entry, part| entry.name.eq_ignore_ascii_case(part) && !entry.is_passed_over())
     }
 
     fn find_by(&self, path: &str, is: fn(&DirEntry, &str) -> bool) -> Result<Option<FatFile>, ReadError> {
@@ -187,12 +168,12 @@ impl<'d> FatVolume<'d> {
                 return Ok(None);
             };
             if parts.peek().is_none() {
-                return if entry.directory { Ok(None) } else { self.file(entry).map(Some) };
+                return if entry.is_directory() { Ok(None) } else { self.file(entry).map(Some) };
             }
-            if !entry.directory {
+            if !entry.is_directory() {
                 return Ok(None);
             }
-            dir = entry.cluster;
+            dir = entry.at.cluster;
         }
         Ok(None)
     }
@@ -201,16 +182,14 @@ impl<'d> FatVolume<'d> {
     pub fn names_in(&self, path: &str) -> Result<Vec<String>, ReadError> {
         let mut dir = self.root;
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            match self.search(dir, |entry| entry.directory && entry.name.eq_ignore_ascii_case(part))? {
-                Some(entry) => dir = entry.cluster,
+            match self.search(dir, |entry| entry.is_directory() && entry.name.eq_ignore_ascii_case(part))? {
+                Some(entry) => dir = entry.at.cluster,
                 None => return Ok(vec![]),
             }
         }
         let mut names = Vec::new();
         self.search(dir, |entry| {
-            if entry.name != "." && entry.name != ".." {
-                names.push(entry.name.clone());
-            }
+            names.push(entry.name.clone());
             false
         })?;
         Ok(names)
@@ -220,8 +199,8 @@ impl<'d> FatVolume<'d> {
     pub fn root_files(&self) -> Result<Vec<(String, u64)>, ReadError> {
         let mut files = Vec::new();
         self.search(self.root, |e| {
-            if !e.directory {
-                files.push((e.name.clone(), u64::from(e.size)));
+            if !e.is_directory() {
+                files.push((e.name.clone(), u64::from(e.at.bytes)));
             }
             false
         })?;
@@ -259,8 +238,8 @@ impl<'d> FatVolume<'d> {
 
     fn file(&self, entry: DirEntry) -> Result<FatFile, ReadError> {
         let mut extents: Vec<Extent> = Vec::new();
-        let mut left = u64::from(entry.size);
-        let mut chain = self.chain(entry.cluster);
+        let mut left = u64::from(entry.at.bytes);
+        let mut chain = self.chain(entry.at.cluster);
         while left > 0 {
             let cluster =
                 chain.next().ok_or(ReadError::Damaged("a file's cluster chain is shorter than its size"))??;
@@ -274,7 +253,7 @@ impl<'d> FatVolume<'d> {
             }
             left -= len;
         }
-        Ok(FatFile { name: entry.name, size: u64::from(entry.size), extents })
+        Ok(FatFile { name: entry.name, size: u64::from(entry.at.bytes), extents })
     }
 
     const fn offset(&self, cluster: u32) -> u64 {
@@ -296,8 +275,7 @@ impl<'d> FatVolume<'d> {
                 Ok(cluster) => cluster,
                 Err(e) => return Some(Err(e)),
             };
-            // The end-of-chain mark.
-            if cluster >= 0x0fff_fff8 {
+            if cluster >= FIRST_END_OF_CHAIN {
                 return None;
             }
             seen += 1;
@@ -313,7 +291,7 @@ impl<'d> FatVolume<'d> {
     // The first entry of a directory that is wanted. Nothing behind it is read, except for the rest of its cluster, which
     // may be unreadable.
     fn search(&self, dir: u32, mut wanted: impl FnMut(&DirEntry) -> bool) -> Result<Option<DirEntry>, ReadError> {
-        let mut long = LongName::default();
+        let mut reader = DirReader::default();
         let mut read_bytes = 0;
         let mut bytes = vec![0; self.cluster as usize];
         for cluster in self.chain(dir) {
@@ -324,39 +302,15 @@ impl<'d> FatVolume<'d> {
             let offset = self.offset(cluster?);
             let sector = self.disk.sector_size().bytes() as usize;
             let whole = read(self.disk, offset, &mut bytes).is_ok();
-            for at in (0..bytes.len()).step_by(32) {
+            for at in (0..bytes.len()).step_by(DIR_ENTRY_BYTES) {
                 if !whole && at.is_multiple_of(sector) {
                     let end = bytes.len().min(at + sector);
                     read(self.disk, offset + at as u64, &mut bytes[at..end])?;
                 }
-                let raw = &bytes[at..at + 32];
-                match (raw[0], raw[11]) {
-                    // No entry follows.
-                    (0, _) => return Ok(None),
-                    // A deleted entry. Long-name entries before it are orphans.
-                    (0xe5, _) => long = LongName::default(),
-                    (_, ATTR_LONG_NAME) => long.push(raw),
-                    // The volume label.
-                    (_, attr) if attr & 0x08 != 0 => long = LongName::default(),
-                    (_, attr) => {
-                        let mut short = [0; 11];
-                        short.copy_from_slice(&raw[..11]);
-                        let name = std::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
-                        let short = display_short(&short);
-                        let cluster = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16
-                            | u32::from(u16::from_le_bytes([raw[26], raw[27]]));
-                        let entry = DirEntry {
-                            attributes: attr,
-                            name,
-                            short,
-                            directory: attr & 0x10 != 0,
-                            cluster,
-                            size: le32(raw, 28),
-                        };
-                        if wanted(&entry) {
-                            return Ok(Some(entry));
-                        }
-                    }
+                match reader.row(&bytes[at..at + DIR_ENTRY_BYTES]) {
+                    Row::End => return Ok(None),
+                    Row::Entry(entry) if wanted(&entry) => return Ok(Some(entry)),
+                    _ => {}
                 }
             }
         }
@@ -380,7 +334,7 @@ impl FatWindow {
             self.fill(volume, byte, Self::BYTES)
                 .or_else(|_| self.fill(volume, byte, volume.disk.sector_size().bytes()))?;
         }
-        Ok(le32(&self.bytes, (byte - self.at) as usize) & 0x0fff_ffff)
+        Ok(le32(&self.bytes, (byte - self.at) as usize) & ENTRY_BITS)
     }
 
     fn fill(&mut self, volume: &FatVolume, byte: u64, len: u64) -> Result<(), ReadError> {
@@ -399,10 +353,4 @@ fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ReadError
     // Callers read a cluster, a FAT window or a small file at once. More would mean an unchecked size.
     debug_assert!(buf.len() as u64 <= 64 * MIB);
     disk.read_back(offset, buf).map_err(|source| ReadError::Io { offset, source })
-}
-
-fn le32(bytes: &[u8], at: usize) -> u32 {
-    let mut raw = [0; 4];
-    raw.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(raw)
 }

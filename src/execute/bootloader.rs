@@ -8,8 +8,9 @@ use slipway_core::{
     disk::{
         bios,
         fat::{
-            FatTime,
-            map::{FatMap, FileAt, Run, file_at, put_file_at},
+            DIR_ENTRY_BYTES, FatTime,
+            entry::FileAt,
+            map::{FatMap, Run},
             new_file::{Kind, empty_directory},
         },
         gpt::{BOOT_CODE_BYTES, is_protective_mbr},
@@ -21,8 +22,6 @@ use slipway_core::{
 
 use super::{ChangedMeanwhile, Executor, Expect};
 use crate::{probe, transfer::read_back_digest};
-
-const ENTRY_BYTES: usize = 32;
 
 impl Executor<'_, '_> {
     pub(super) fn renew(&self, step: &Step) -> anyhow::Result<Vec<Expect>> {
@@ -162,17 +161,17 @@ impl Executor<'_, '_> {
         run: Run,
     ) -> anyhow::Result<Vec<Expect>> {
         let map = self.map(&[path])?;
-        let entry = self.in_esp(Extent { offset: offset + at, len: ENTRY_BYTES as u64 })?.offset;
+        let entry = self.in_esp(Extent { offset: offset + at, len: DIR_ENTRY_BYTES as u64 })?.offset;
         let is_old = map.file(path).is_some_and(|file| file.entry == entry && file.at == over);
         if !is_old || !map.are_unowned(&[run]) || !map.is_chain(run) {
             return Err(changed_esp());
         }
         let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;
-        let raw = &mut sector[at as usize..at as usize + ENTRY_BYTES];
-        if file_at(raw) != over {
+        let raw = &mut sector[at as usize..at as usize + DIR_ENTRY_BYTES];
+        if FileAt::decode(raw) != over {
             return Err(changed_esp());
         }
-        put_file_at(raw, new);
+        new.put_into(raw);
         self.small(offset, sector)
     }
 
@@ -186,7 +185,7 @@ impl Executor<'_, '_> {
 
     fn add(&self, offset: u64, at: u64, file: &VolumeFile, run: Run, time: u64) -> anyhow::Result<Vec<Expect>> {
         let map = self.map(&[&file.path])?;
-        let entry = self.in_esp(Extent { offset: offset + at, len: ENTRY_BYTES as u64 })?.offset;
+        let entry = self.in_esp(Extent { offset: offset + at, len: DIR_ENTRY_BYTES as u64 })?.offset;
         let is_free = map.is_room(&file.path, entry) && !map.is_there(&file.path);
         if !is_free || !map.are_unowned(&[run]) || !map.is_chain(run) {
             return Err(changed_esp());
@@ -202,13 +201,13 @@ impl Executor<'_, '_> {
         let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;
         let (begin, end) = (at as usize, at as usize + raw.len());
         // What stands behind the end of a directory is nothing to any reader, and would be read again behind a new entry.
-        if sector[..begin + ENTRY_BYTES].chunks_exact(ENTRY_BYTES).any(|entry| entry[0] == 0) {
+        if sector[..begin + DIR_ENTRY_BYTES].chunks_exact(DIR_ENTRY_BYTES).any(|entry| entry[0] == 0) {
             sector[end..].fill(0);
         }
         if sector[0] == 0
             && let Some(label) = map.label(entry - at, Part::Esp.name(), FatTime(time))
         {
-            sector[..ENTRY_BYTES].copy_from_slice(&label);
+            sector[..DIR_ENTRY_BYTES].copy_from_slice(&label);
         }
         sector[begin..end].copy_from_slice(&raw);
         self.small(offset, sector)

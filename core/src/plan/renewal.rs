@@ -32,7 +32,10 @@ use crate::{
     disk::{
         bios,
         chain::{CHAIN, Chain},
-        fat::map::{FatMap, FileAt, FoundFile, Run},
+        fat::{
+            entry::FileAt,
+            map::{FatMap, FoundFile, Run},
+        },
         layout::Part,
     },
     units::{Extent, SectorSize, approx},

@@ -16,7 +16,7 @@ use crate::{
     },
     digest::Sha256,
     disk::{
-        fat::map::{FileAt, Run},
+        fat::{entry::FileAt, map::Run},
         gpt_grow::Place,
         layout::Part,
         meta::ADV_BYTES,

@@ -3,6 +3,7 @@
 use crate::prelude::*;
 
 use super::{
+    boot_sector::BootSector,
     layout::fs_info,
     map::{FatMap, MapError, Read, free_count},
 };
@@ -107,7 +108,7 @@ pub fn lost_sectors(len: u64, sector: u64, read: &mut Read) -> Vec<LostSector> {
     // It says where FSInfo and its own copy are.
     let Some(boot) = get(0).filter(|boot| is_volume && says_where(boot)) else { return vec![] };
     // Of two that differ, nothing tells the right one.
-    let is_boot = |copy: &Vec<u8>| copy[82..87] == boot[82..87] && copy[510..512] == boot[510..512];
+    let is_boot = |copy: &Vec<u8>| BootSector::decode(copy).is_some();
     let is_info = |info: &Vec<u8>| free_count(info).is_some();
     let (copy, info, info_copy) = (get(6).filter(is_boot), get(1).filter(is_info), get(7).filter(is_info));
     let pairs = [
@@ -142,9 +143,8 @@ pub fn empty_info(offset: u64, sector: u64, read: &mut Read) -> Option<Vec<u8>> 
 
 /// Whether a boot sector says that FSInfo and its own copy are where we put them.
 fn says_where(boot: &[u8]) -> bool {
-    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
     // With fewer sectors the FAT begins where the copy of FSInfo would be.
-    boot[48..52] == [1, 0, 6, 0] && reserved > 7
+    BootSector::decode(boot).is_some_and(|boot| boot.info == 1 && boot.copy == 6 && boot.reserved > 7)
 }
 
 #[cfg(test)]
@@ -157,6 +157,8 @@ mod tests {
         for (reserved, is_there) in [(7, false), (8, true), (32, true)] {
             let mut boot = [0; 512];
             boot[14] = reserved;
+            boot[82..87].copy_from_slice(b"FAT32");
+            boot[510..].copy_from_slice(&[0x55, 0xaa]);
             boot[48..52].copy_from_slice(&[1, 0, 6, 0]);
             assert_eq!(says_where(&boot), is_there, "{reserved}");
         }

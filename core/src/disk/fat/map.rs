@@ -11,19 +11,21 @@ use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_MEANINGLESS, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
+    DIR_ENTRY_BYTES, Directory, ENTRY_BITS, FIRST_END_OF_CHAIN,
+    boot_sector::{BootSector, NO_FIRST_ENTRY, is_first_entry},
+    entry::{DirEntry, DirReader, FileAt, Row},
     layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
-    name::{LongName, display_short},
-    odd,
 };
-use crate::{units::Extent, zeros::are_zeros};
+use crate::{
+    bytes::{le32, put_le32},
+    units::Extent,
+    zeros::are_zeros,
+};
 
 /// Reads from the volume: byte offset, buffer. False if that cannot be read.
 pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
 
-const ENTRY_BITS: u32 = 0x0fff_ffff;
 const BAD_CLUSTER: u32 = 0x0fff_fff7;
-const FIRST_END_OF_CHAIN: u32 = 0x0fff_fff8;
 const FAT_ENTRY_BYTES: u64 = 4;
 // Entries 0 and 1 of a FAT stand for no cluster.
 const RESERVED: usize = 2;
@@ -64,15 +66,6 @@ impl Run {
     }
 }
 
-/// The facts of a file in its directory entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct FileAt {
-    /// Its first cluster; 0 of an empty file.
-    pub cluster: u32,
-    /// Its size in bytes.
-    pub bytes: u32,
-}
-
 /// A file that may be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
@@ -107,16 +100,12 @@ pub struct FatMap {
     pub(super) passed_over: Vec<String>,
 }
 
-struct BootSector {
-    map: FatMap,
-    root: u32,
-}
-
 impl FatMap {
     /// Look at all directories of a volume of `len` bytes on a disk with sectors of `sector` bytes. Of the files, those at
     /// these paths can be asked for afterwards.
     pub fn look(len: u64, sector: u64, paths: &[&str], read: &mut Read) -> Result<Self, MapError> {
-        let BootSector { mut map, root } = BootSector::read(len, sector, read)?;
+        let boot = boot_sector(sector, read)?;
+        let mut map = Self::empty(&boot, len, sector)?;
         let entries = map.live.len() as u64;
         let table_bytes = (entries * FAT_ENTRY_BYTES).next_multiple_of(sector) as usize;
         for fat in map.fats.clone() {
@@ -124,14 +113,13 @@ impl FatMap {
             read_all(fat, &mut table, sector as usize, read)?;
             map.tables.push(table);
         }
-        // Entry 0 repeats the media byte, of which bit 3 is in dispute. GRUB and firmware go by it.
-        if map.entry(0, 0) | 8 != FIRST_END_OF_CHAIN {
-            return Err(MapError::Damaged("its FAT does not begin with the media byte"));
+        if !is_first_entry(map.entry(0, 0)) {
+            return Err(MapError::Damaged(NO_FIRST_ENTRY));
         }
         // One that cannot be read says nothing, and decides nothing.
         let mut info = vec![0; sector as usize];
         map.free_count = read(map.fs_info, &mut info).then(|| free_count(&info)).flatten();
-        map.walk(root, paths, read)?;
+        map.walk(boot.root, paths, read)?;
         let is_bad = |number: &u32| (0..map.tables.len()).any(|copy| map.entry(copy, *number) == BAD_CLUSTER);
         let bad: Vec<u32> = map.near_used().filter(is_bad).collect();
         bad.into_iter().for_each(|number| map.live[number as usize] = true);
@@ -140,7 +128,7 @@ impl FatMap {
 
     /// Where the copies of the FAT lie in a volume, as far as they have clusters.
     pub(super) fn places(len: u64, sector: u64, read: &mut Read) -> Result<Vec<Extent>, MapError> {
-        let BootSector { map, .. } = BootSector::read(len, sector, read)?;
+        let map = Self::empty(&boot_sector(sector, read)?, len, sector)?;
         let len = (map.live.len() as u64 * FAT_ENTRY_BYTES).next_multiple_of(sector);
         Ok(map.fats.into_iter().map(|offset| Extent { offset, len }).collect())
     }
@@ -213,7 +201,7 @@ impl FatMap {
         let before = ((sectors.offset - self.fats[copy]) / FAT_ENTRY_BYTES) as u32;
         for number in run.first..run.end() {
             let next = if number + 1 == run.end() { END_OF_CHAIN } else { number + 1 };
-            put(&mut bytes, (number - before) as usize * 4, next);
+            put_le32(&mut bytes, (number - before) as usize * 4, next);
         }
         bytes
     }
@@ -225,7 +213,7 @@ impl FatMap {
         for number in runs.iter().flat_map(|run| run.first..run.end()).map(|number| number as usize) {
             let is_unowned = self.live.get(number) == Some(&false);
             let at = number.checked_sub(before).map(|n| n * 4).filter(|at| is_unowned && *at < bytes.len());
-            at.into_iter().for_each(|at| put(&mut bytes, at, 0));
+            at.into_iter().for_each(|at| put_le32(&mut bytes, at, 0));
         }
         bytes
     }
@@ -274,7 +262,7 @@ impl FatMap {
     pub fn count_free(&self, sector: &mut [u8]) -> bool {
         let is_one = free_count(sector).is_some();
         if is_one {
-            put(sector, 488, self.free());
+            put_le32(sector, 488, self.free());
         }
         is_one
     }
@@ -321,10 +309,10 @@ impl FatMap {
                 _ => {}
             }
             self.directories.insert(path.to_ascii_lowercase(), directory);
-            for found in listed {
-                let path = if path.is_empty() { found.name } else { format!("{path}/{}", found.name) };
-                if found.is_directory {
-                    self.passed_over.extend(found.is_odd.then(|| path.to_ascii_lowercase()));
+            for (entry, found) in listed {
+                let path = if path.is_empty() { found.name.clone() } else { format!("{path}/{}", found.name) };
+                if found.is_directory() {
+                    self.passed_over.extend(found.is_passed_over().then(|| path.to_ascii_lowercase()));
                     directories.push((found.at.cluster, path));
                     continue;
                 }
@@ -334,7 +322,7 @@ impl FatMap {
                 }
                 self.names.push(path.clone());
                 if let Some(wanted) = paths.iter().find(|wanted| wanted.eq_ignore_ascii_case(&path)) {
-                    let file = FoundFile { entry: found.entry, at: found.at, runs };
+                    let file = FoundFile { entry, at: found.at, runs };
                     self.files.insert((*wanted).to_owned(), file);
                 }
             }
@@ -342,98 +330,63 @@ impl FatMap {
         Ok(())
     }
 
-    /// The entries of a directory, and the facts that a new entry needs.
-    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<(Vec<Listed>, Directory), MapError> {
-        let (mut listed, mut found, mut long) = (Vec::new(), Directory::default(), LongName::default());
+    /// The entries of a directory, each with its byte offset in the volume, and the facts that a new entry needs.
+    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<(Vec<(u64, DirEntry)>, Directory), MapError> {
+        let (mut listed, mut found, mut reader) = (Vec::new(), Directory::default(), DirReader::default());
         found.first = runs.first().map_or(0, |run| run.first);
         for run in runs {
             let extent = self.extent(*run);
             let mut bytes = vec![0; extent.len as usize];
             read_all(extent.offset, &mut bytes, self.sector as usize, read)?;
-            for (n, raw) in bytes.chunks_exact(DIR_ENTRY_BYTES).enumerate() {
-                let (attributes, entry) = (raw[11], extent.offset + (n * DIR_ENTRY_BYTES) as u64);
-                match raw[0] {
-                    // No entry follows.
-                    0 => {
+            for (entry, raw) in (extent.offset..).step_by(DIR_ENTRY_BYTES).zip(bytes.chunks_exact(DIR_ENTRY_BYTES)) {
+                match reader.row(raw) {
+                    Row::End => {
                         let rest = (entry..extent.end()).step_by(DIR_ENTRY_BYTES);
                         found.unused.extend(rest.take(MOST_UNUSED));
                         return Ok((listed, found));
                     }
-                    // `.` and `..`.
-                    b'.' => (long, found.is_whole) = (LongName::default(), true),
-                    0xe5 => {
-                        long = LongName::default();
-                        found.unused.push(entry);
-                    }
-                    _ if attributes == ATTR_LONG_NAME => long.push(raw),
-                    _ if attributes & ATTR_VOLUME_LABEL != 0 => long = LongName::default(),
-                    _ => {
-                        let mut short = [0; 11];
-                        short.copy_from_slice(&raw[..11]);
-                        found.short_names.push(short);
-                        let name = core::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
-                        listed.push(Listed {
-                            name,
-                            is_directory: attributes & ATTR_DIRECTORY != 0,
-                            is_odd: attributes & ATTR_MEANINGLESS != 0,
-                            entry,
-                            at: file_at(raw),
-                        });
+                    Row::Dot => found.is_whole = true,
+                    Row::Deleted => found.unused.push(entry),
+                    Row::NamePart => {}
+                    Row::Entry(of) => {
+                        found.short_names.push(of.short);
+                        listed.push((entry, of));
                     }
                 }
             }
         }
         Ok((listed, found))
     }
-}
 
-/// An entry of a directory.
-struct Listed {
-    name: String,
-    is_directory: bool,
-    is_odd: bool,
-    entry: u64,
-    at: FileAt,
-}
-
-impl BootSector {
-    fn read(len: u64, sector: u64, read: &mut Read) -> Result<Self, MapError> {
+    /// Nothing but the geometry, by the boot sector.
+    fn empty(boot: &BootSector, len: u64, sector: u64) -> Result<Self, MapError> {
         let other = |why| Err(MapError::Other(why));
-        let mut b = vec![0; sector as usize];
-        read_all(0, &mut b, sector as usize, read)?;
-        if b[510..512] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
-            return other("no FAT32");
+        if let Some(fault) = boot.refused {
+            return Err(MapError::Damaged(fault));
         }
-        if let Some(odd) = odd(&b) {
-            return Err(MapError::Damaged(odd));
-        }
-        let short = |at: usize| u64::from(u16::from_le_bytes([b[at], b[at + 1]]));
         // A sector is written whole or not at all. That holds for sectors of the disk.
-        if short(11) != sector {
+        if boot.sector != sector {
             return other("its sectors are not those of the disk");
         }
-        let (per_cluster, reserved, copies) = (u64::from(b[13]), short(14), u64::from(b[16]));
-        let (total, fat_sectors, info) = (u64::from(le32(&b, 32)), u64::from(le32(&b, 36)), short(48));
-        if short(40) & 0x80 != 0 {
+        if !boot.is_mirrored {
             return other("one of its FATs alone is in force");
         }
-        let data = reserved + copies * fat_sectors;
-        let clusters = total.saturating_sub(data).checked_div(per_cluster).unwrap_or(0);
-        if !per_cluster.is_power_of_two()
-            || !(1..=4).contains(&copies)
-            || !(1..reserved).contains(&info)
-            || total * sector > len
+        let clusters = boot.clusters(boot.sectors);
+        if !boot.per_cluster.is_power_of_two()
+            || !(1..=4).contains(&boot.fats)
+            || !(1..boot.reserved).contains(&boot.info)
+            || boot.sectors * sector > len
             || !(MIN_CLUSTERS..u64::from(BAD_CLUSTER)).contains(&clusters)
-            || fat_sectors * sector / FAT_ENTRY_BYTES < clusters + RESERVED as u64
+            || !boot.has_entries(clusters)
         {
             return other("its geometry is impossible");
         }
-        let map = FatMap {
+        Ok(FatMap {
             sector,
-            cluster: per_cluster * sector,
-            fats: (0..copies).map(|copy| (reserved + copy * fat_sectors) * sector).collect(),
-            data: data * sector,
-            fs_info: info * sector,
+            cluster: boot.cluster(),
+            fats: (0..boot.fats).map(|number| boot.fat(number)).collect(),
+            data: boot.data(),
+            fs_info: boot.info * sector,
             free_count: None,
             tables: vec![],
             live: [vec![true; RESERVED], vec![false; clusters as usize]].concat(),
@@ -441,23 +394,14 @@ impl BootSector {
             directories: BTreeMap::new(),
             names: vec![],
             passed_over: vec![],
-        };
-        Ok(BootSector { map, root: le32(&b, 44) })
+        })
     }
 }
 
-/// Place and length of a file, from its directory entry of 32 bytes.
-pub fn file_at(raw: &[u8]) -> FileAt {
-    let high = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16;
-    FileAt { cluster: high | u32::from(u16::from_le_bytes([raw[26], raw[27]])), bytes: le32(raw, 28) }
-}
-
-/// Have a directory entry, 32 bytes, say something else. Every boot loader sees it then.
-pub fn put_file_at(raw: &mut [u8], at: FileAt) {
-    raw[11] &= !ATTR_MEANINGLESS;
-    raw[20..22].copy_from_slice(&((at.cluster >> 16) as u16).to_le_bytes());
-    raw[26..28].copy_from_slice(&(at.cluster as u16).to_le_bytes());
-    put(raw, 28, at.bytes);
+fn boot_sector(sector: u64, read: &mut Read) -> Result<BootSector, MapError> {
+    let mut bytes = vec![0; sector as usize];
+    read_all(0, &mut bytes, sector as usize, read)?;
+    BootSector::decode(&bytes).ok_or(MapError::Other("no FAT32"))
 }
 
 // None if the sector does not give it; `0xffff_ffff` stands for an unknown number.
@@ -484,14 +428,6 @@ fn read_all(offset: u64, bytes: &mut [u8], sector: usize, read: &mut Read) -> Re
     }
     let bad = (0..bytes.len()).step_by(sector).find(|at| !read(offset + *at as u64, &mut bytes[*at..*at + sector]));
     Err(MapError::Unreadable(offset + bad.unwrap_or(0) as u64))
-}
-
-fn le32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 #[cfg(test)]

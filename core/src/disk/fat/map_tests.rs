@@ -93,7 +93,7 @@ fn what_nothing_refers_to_is_lost_and_can_be_freed() {
     // The number that is written is the right one.
     let (at, _) = linked.free_count();
     let sector = &mut bytes[at as usize..][..512];
-    put(sector, 488, 7);
+    put_le32(sector, 488, 7);
     assert!(live.count_free(sector));
     assert!(look(&bytes).unwrap().free_count().1);
 }
@@ -119,7 +119,7 @@ fn a_new_entry_is_where_nothing_is_and_in_one_sector() {
     // What was written is found, under the whole name.
     let mut bytes = good.clone();
     let mut raw = entry("slipway/other.sha256");
-    put_file_at(&mut raw[32..], FileAt { cluster: 0, bytes: 0 });
+    FileAt { cluster: 0, bytes: 0 }.put_into(&mut raw[32..]);
     bytes[first as usize..][..64].copy_from_slice(&raw);
     assert!(look(&bytes).unwrap().is_there("slipway/other.sha256"));
     // Another file with our short name.
@@ -163,7 +163,7 @@ fn contradictions_are_refused() {
     };
     let both = |value: u32| {
         let fats = fats.clone();
-        move |bytes: &mut Vec<u8>| fats.iter().for_each(|fat| put(bytes, *fat as usize + (first + 1) * 4, value))
+        move |bytes: &mut Vec<u8>| fats.iter().for_each(|fat| put_le32(bytes, *fat as usize + (first + 1) * 4, value))
     };
     assert_eq!(
         damaged(&|b| b[fats[1] as usize + first * 4] ^= 1),
@@ -180,7 +180,7 @@ fn contradictions_are_refused() {
         assert!(matches!(damaged(&|b| b[at] ^= 1), MapError::Damaged(why) if why.contains("boot sector")), "byte {at}");
     }
     let directory = map.directory_at("EFI").unwrap();
-    assert_eq!(damaged(&|b| put(b, 44, directory)), MapError::Damaged("its root is another directory"));
+    assert_eq!(damaged(&|b| put_le32(b, 44, directory)), MapError::Damaged("its root is another directory"));
     let unread = FatMap::look(LEN, 512, &[], &mut |_, _| false).unwrap_err();
     assert_eq!(unread, MapError::Unreadable(0));
 }

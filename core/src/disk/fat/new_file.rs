@@ -4,8 +4,9 @@ use crate::prelude::*;
 
 use super::{
     ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES, Directory,
+    entry::FileAt,
     layout::{FatTime, raw_entry, split_path},
-    map::{FatMap, FileAt, Run, put_file_at},
+    map::{FatMap, Run},
     name::{checksum, display_short, long_name_entries, short_label, short_name},
 };
 
@@ -94,7 +95,7 @@ impl FatMap {
         let short = self.free_short_name(path)?;
         let attributes = if kind == Kind::Directory { ATTR_DIRECTORY } else { ATTR_ARCHIVE };
         let mut raw = raw_entry(short, attributes, 0, 0, time);
-        put_file_at(&mut raw, at);
+        at.put_into(&mut raw);
         let is_said = display_short(&short).eq_ignore_ascii_case(name);
         let long = if is_said { vec![] } else { long_name_entries(name, checksum(&short)) };
         raw[12] = if is_said { small_letters(name) } else { 0 };
