@@ -1,29 +1,27 @@
 //! Why a request failed, in words that name a remedy, and whether to try again.
 
+mod dns;
+mod proxy;
+mod tls;
+
 use std::{
-    fmt,
     io::{self, Read},
     time::Duration,
 };
 
-use rustls::{AlertDescription, CertificateError, pki_types::UnixTime};
 use serde::Deserialize;
 use ureq::{Body, http::Response};
 
 use super::{
     proxy_connector::{AtProxy, ThroughProxy, proxy_of},
-    tls::Unsupported,
     url::Origin,
 };
-use crate::{image::ImageError, trust::Time};
+use crate::image::ImageError;
 
 // Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
 // clock may be wrong before a system is installed.
 const LONGEST_RETRY_AFTER: u64 = 60;
 const ERROR_BODY_BYTES: u64 = 16 << 10;
-/// Whoever wants mutual TLS.
-const NO_CLIENT: &str =
-    "asks for a certificate of the client, and Slipway presents none: use a mirror that asks for none (--mirror)";
 /// nginx: `No required SSL certificate was sent`, `The SSL certificate error`.
 const PAGE: &[u8] = b"SSL certificate";
 /// The remedy where a server that may speak TLS alone was asked without TLS.
@@ -119,14 +117,14 @@ impl RequestError {
     pub fn no_answer(error: ureq::Error, origin: &Origin, proxy: Option<&str>) -> Self {
         let error = match (error, proxy) {
             (ureq::Error::Other(other), Some(proxy)) => match other.downcast::<AtProxy>() {
-                Ok(at) => return of_proxy(&at.error, at.is_connected, proxy, origin),
+                Ok(at) => return proxy::failed(&at.error, at.is_connected, proxy, origin),
                 Err(other) => ureq::Error::Other(other),
             },
             // There is no tunnel: it is the proxy that does not answer.
             (error @ (ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_)), Some(proxy))
                 if !origin.tls =>
             {
-                return of_proxy(&error, true, proxy, origin);
+                return proxy::failed(&error, true, proxy, origin);
             }
             (error, _) => error,
         };
@@ -144,9 +142,9 @@ impl RequestError {
                 }
                 failure
             }
-            ureq::Error::HostNotFound => unknown_name(origin),
+            ureq::Error::HostNotFound => dns::unknown_name(origin),
             ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
-            ureq::Error::Timeout(ureq::Timeout::Resolve) => silent_dns(origin),
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => dns::silent(origin),
             ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
             ureq::Error::Protocol(e) if !origin.tls => {
                 RequestError::fetch(format!("{origin} does not answer in HTTP ({e}){IF_TLS}"))
@@ -158,17 +156,6 @@ impl RequestError {
             ureq::Error::Tls(_) => RequestError::fetch(format!("{origin} has a host name that TLS does not allow")),
             _ => RequestError::fetch(format!("the request to {origin} could not be made")),
         }
-    }
-
-    /// The fault that the proxy itself tells in an answer, so far as that can be known.
-    pub fn of_proxys_answer(response: &Response<Body>, origin: &Origin) -> Option<Self> {
-        let ThroughProxy(proxy) = response.extensions().get()?;
-        let status = response.status().as_u16();
-        // RFC 9209; squid; tinyproxy, which says 401 where it refuses a password.
-        let says_so = header(response, "proxy-status").is_some_and(|text| text.contains("error="))
-            || header(response, "x-squid-error").is_some()
-            || header(response, "server").is_some_and(|name| name.starts_with("tinyproxy"));
-        (status == 407 || (status >= 400 && says_so)).then(|| refused_by_proxy(Some(status), "", proxy, origin))
     }
 
     pub fn status(mut response: Response<Body>, origin: &Origin) -> Self {
@@ -191,7 +178,7 @@ impl RequestError {
             400 if !origin.tls && is_no_registry => unsupported(format!("{answer}{IF_TLS}")),
             // As nginx says it, in a page.
             400 if is_no_registry && text.windows(PAGE.len()).any(|words| words == PAGE) => {
-                RequestError::fetch(format!("{answer}: it {NO_CLIENT}"))
+                RequestError::fetch(format!("{answer}: it {}", tls::NO_CLIENT))
             }
             400 | 405 | 406 | 415 | 422 | 501 => unsupported(answer),
             429 => passing(format!("{answer}: too many requests, wait or log in")),
@@ -210,95 +197,6 @@ impl RequestError {
     }
 }
 
-/// The fault that kept the proxy from connecting us, or from answering. `is_connected`: it has taken the connection.
-fn of_proxy(error: &ureq::Error, is_connected: bool, proxy: &str, origin: &Origin) -> RequestError {
-    const TLS: &str = "the proxy does not speak TLS: begin its address with http://";
-    let behind = |why: &str| format!("{proxy} {why}, and {origin} is to be asked through it");
-    let passing = |why: &str| RequestError::passing(behind(why));
-    match error {
-        ureq::Error::ConnectProxyFailed(e) => refused_by_proxy(connect_status(e), e, proxy, origin),
-        ureq::Error::HostNotFound => passing("has a name that is not known"),
-        ureq::Error::Timeout(ureq::Timeout::Resolve) => passing("has a name that DNS does not answer for"),
-        // It waits itself, as long as it likes, for a host that is down.
-        ureq::Error::Timeout(_) if is_connected => {
-            RequestError::passing(format!("{proxy} brings no answer of {origin} in time: one of them hangs"))
-        }
-        ureq::Error::Timeout(_) => passing("does not answer"),
-        ureq::Error::Io(e) => match (tls_error(e), e.kind()) {
-            (Some(rustls::Error::InvalidMessage(_)), _) => RequestError::setting(behind(&format!("fails ({TLS})"))),
-            (Some(e), _) => tls(e, &proxy),
-            (_, io::ErrorKind::ConnectionRefused) => passing("refuses connections: nothing listens there"),
-            (
-                _,
-                io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::PermissionDenied,
-            ) => passing("cannot be reached"),
-            _ if lookup(&e.to_string(), origin).is_some() => passing(match is_silent_dns(&e.to_string()) {
-                true => "has a name that DNS does not answer for",
-                false => "has a name that is not known",
-            }),
-            (_, io::ErrorKind::TimedOut) => {
-                RequestError::passing(format!("{proxy} brings no answer of {origin} ({e}): one of them hangs"))
-            }
-            _ => passing(&format!("breaks the connection ({e}: is its address right, with http:// or https://?)")),
-        },
-        e => RequestError::fetch(behind(&format!("does not answer as a proxy does ({e})"))),
-    }
-}
-
-/// Status of an answer to CONNECT: ureq says `proxy server responded 407/407`.
-fn connect_status(text: &str) -> Option<u16> {
-    text.rsplit('/').next()?.parse().ok()
-}
-
-/// Refusal of a proxy that does not connect, by the status of its answer, or else by what happened.
-fn refused_by_proxy(status: Option<u16>, text: &str, proxy: &str, origin: &Origin) -> RequestError {
-    match status {
-        // Asking again could lock the account.
-        Some(status @ (401 | 407)) => RequestError::fetch(format!(
-            "{proxy} wants a user and a password, or not the ones it has ({status}): write http://USER:PASSWORD@HOST:PORT, \
-             with %40 for @ and so on. They are sent by Basic: where a proxy takes NTLM or Negotiate alone, name a helper \
-             such as cntlm as the proxy"
-        )),
-        Some(status @ 400..500) => {
-            RequestError::fetch(format!("{proxy} does not connect to {origin}: it answers {status}"))
-        }
-        Some(status) => RequestError::passing(format!("{proxy} cannot reach {origin}: it answers {status}")),
-        None => RequestError::passing(format!(
-            "{proxy} gives no answer, and {origin} is to be asked through it ({text}: is its address right, with http:// or \
-             https://?)"
-        )),
-    }
-}
-
-fn unknown_name(origin: &Origin) -> RequestError {
-    RequestError::passing(format!("the name of {origin} is not known to DNS"))
-}
-
-fn silent_dns(origin: &Origin) -> RequestError {
-    RequestError::passing(format!("DNS does not answer for {origin}"))
-}
-
-/// The standard library's words in front of a message of getaddrinfo(3).
-const LOOKUP: &str = "failed to lookup address information: ";
-
-/// The standard library has no kind of error for a message of getaddrinfo(3), only a text: its own words and then those
-/// of the C library, glibc's or musl's.
-fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
-    let detail = text.strip_prefix(LOOKUP)?;
-    Some(match detail {
-        _ if is_silent_dns(text) => silent_dns(origin),
-        "Name or service not known"
-        | "No address associated with hostname"
-        | "Name does not resolve"
-        | "Name has no usable address" => unknown_name(origin),
-        other => RequestError::passing(format!("the name of {origin} cannot be looked up: {other}")),
-    })
-}
-
-fn is_silent_dns(text: &str) -> bool {
-    text.ends_with(": Temporary failure in name resolution") || text.ends_with(": Try again")
-}
-
 /// At most the first `bytes` of a body.
 pub fn body(response: &mut Response<Body>, bytes: u64, origin: &Origin) -> Result<Vec<u8>, RequestError> {
     let (mut found, proxy) = (Vec::new(), proxy_of(response));
@@ -308,10 +206,10 @@ pub fn body(response: &mut Response<Body>, bytes: u64, origin: &Origin) -> Resul
 }
 
 pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
-    if let Some(e) = tls_error(error) {
-        return tls(e, origin);
+    if let Some(e) = tls::cause(error) {
+        return tls::failed(e, origin);
     }
-    if let Some(error) = lookup(&error.to_string(), origin) {
+    if let Some(error) = dns::lookup(&error.to_string(), origin) {
         return error;
     }
     match error.kind() {
@@ -325,73 +223,6 @@ pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
         )),
         _ => RequestError::passing(format!("the connection to {origin} failed: {error}")),
     }
-}
-
-fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
-    error.get_ref()?.downcast_ref()
-}
-
-/// `server` is the registry or a proxy.
-fn tls(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError {
-    let remedy = "add the authority with --registry-ca FILE, or skip the check with --tls-verify=false";
-    match error {
-        rustls::Error::InvalidCertificate(e) => RequestError::fetch(match e {
-            // BadSignature: the authority was made anew under the same name.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                format!(
-                    "the certificate of {server} is from an authority that is not trusted, or it does not send those in \
-                     between; {remedy}"
-                )
-            }
-            CertificateError::ExpiredContext { time, not_after } => not_now(server, "counted until", *not_after, *time),
-            CertificateError::NotValidYetContext { time, not_before } => {
-                not_now(server, "counts from", *not_before, *time)
-            }
-            CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => format!(
-                "the certificate of {server} has no name in its subjectAltName, and a common name alone counts only where \
-                 the certificate was given itself: give this very certificate to --registry-ca, or have another issued"
-            ),
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("the certificate of {server} is for another name: {e}")
-            }
-            CertificateError::Other(other) if other.0.is::<Unsupported>() => {
-                format!("TLS with {server}: {}; or skip the check with --tls-verify=false", other.0)
-            }
-            // `openssl req -x509` makes the one by default, `openssl x509 -req -signkey` the other.
-            e if ["CaUsedAsEndEntity", "UnsupportedCertVersion"].iter().any(|kind| e.to_string().contains(kind)) => {
-                format!(
-                    "the certificate of {server} is a CA certificate (CA:TRUE) or of version 1, and such a one is trusted only \
-                 where it was given itself: give this very certificate to --registry-ca, or have another signed"
-                )
-            }
-            e => format!(
-                "the certificate of {server} is not accepted: {e}; have another issued, give this very certificate to \
-                 --registry-ca, or skip the check with --tls-verify=false"
-            ),
-        }),
-        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
-        | rustls::Error::PeerIncompatible(_) => RequestError::fetch(format!(
-            "TLS with {server} failed: it shares no version or algorithm with Slipway, which has TLS 1.2 and 1.3, ECDHE with \
-             AES-GCM or ChaCha20, and certificates with ECDSA on P-256 or P-384, RSA or Ed25519. A registry that has a key on \
-             P-521 or Ed448 needs another one, on P-256 for example ({error})"
-        )),
-        // Slipway presents none, so a bad one is a missing one.
-        rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::BadCertificate) => {
-            RequestError::fetch(format!("{server} {NO_CLIENT}"))
-        }
-        rustls::Error::InvalidMessage(_) => {
-            RequestError::fetch(format!("{server} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
-        }
-        e => RequestError::passing(format!("TLS with {server} failed: {e}")),
-    }
-}
-
-fn not_now(server: &dyn fmt::Display, counts: &str, limit: UnixTime, now: UnixTime) -> String {
-    format!(
-        "the certificate of {server} is not valid now: it {counts} {}, and it is {} by the clock of this machine; is that right?",
-        Time(limit.as_secs()),
-        Time(now.as_secs())
-    )
 }
 
 pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
