@@ -2,45 +2,37 @@
 //!
 //! OCI image specification 1.1, image-layout.md.
 
+mod files;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{self, Read},
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
 
 use super::{
-    Document, ImageError, ImageStore, Listing, Skip,
+    Document, ImageError, ImageStore, Listing,
     beside::MAX_BESIDE_BYTES,
     cosign,
     names::{CONTAINERD_NAME, REF_NAME, SEVERAL, annotation, is_named, whole_name},
     resolve::{checked_document, is_attestation, platform},
     store::{MAX_DOCUMENT_BYTES, parse_document, read_document, sha256_of},
-    tar::{Entries, EntryKind},
 };
-use crate::open_regular;
-use slipway_core::{
-    digest::Sha256,
-    disk::magic::{HEAD_BYTES, Kind, recognise},
-    payload::manifest::{KERNEL, MANIFEST, UKI},
-};
+use slipway_core::digest::Sha256;
+
+use files::{Archive, Directory, Files};
 
 // Annotation with which `cosign save` marks the kinds.
 const KIND: &str = "kind";
 const COSIGN: &str = "dev.cosignproject.cosign/";
 const IMAGE: &str = "dev.cosignproject.cosign/image";
 const SIGNATURES: &str = "dev.cosignproject.cosign/sigs";
-// Limits on memory that no real image reaches.
-const MAX_FILES: usize = 10_000;
-// All manifests in an index.json that have no name, and so may be about another one.
+// Limit on memory and time: all manifests in an index.json that have no name, and so may be about another one.
 const MAX_NAMELESS_BYTES: u64 = 256 << 20;
 const ABSENT: &str = "copy it with all of them, or the one that is there alone (installer pull)";
-// `blobs/sha512/` and 128 digits are shorter.
-const MAX_NAME_BYTES: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalRef {
@@ -51,16 +43,6 @@ pub enum LocalRef {
     /// By its place in index.json, from 0.
     Number(usize),
 }
-
-trait Files: Send + Sync {
-    /// `path` is relative to the layout.
-    fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>>;
-
-    /// Its kind if it is no layout, and the remedy.
-    fn instead(&self) -> Option<Instead>;
-}
-
-type Instead = (&'static str, &'static str);
 
 pub struct Local {
     files: Box<dyn Files>,
@@ -362,139 +344,4 @@ fn io_error(what: &str, source: io::Error) -> ImageError {
         return ImageError::NotFound { what: what.to_owned(), hint: String::new() };
     }
     ImageError::of_io(what, source)
-}
-
-struct Directory(PathBuf);
-
-impl Files for Directory {
-    fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>> {
-        open_regular(&self.0.join(path)).map(|file| Box::new(file) as Box<dyn Read + Send>)
-    }
-
-    fn instead(&self) -> Option<Instead> {
-        let has = |name: &str| self.0.join(name).is_file();
-        match () {
-            () if self.0.is_file() => Some(("it is a file", "for an archive write oci-archive:FILE")),
-            () if has("oci-layout") => None,
-            () if [KERNEL, UKI].into_iter().any(has) => Some(("it is a payload", "write dir:DIR")),
-            () if has("manifest.json") && has("version") => Some((
-                "it is what skopeo's transport `dir:` writes",
-                "convert it with `skopeo copy dir:DIR oci:NEW:NAME`",
-            )),
-            () if has("manifest.json") => Some(DOCKER_ARCHIVE),
-            () => None,
-        }
-    }
-}
-
-struct Archive {
-    file: Arc<File>,
-    files: BTreeMap<String, Slice>,
-    instead: Option<Instead>,
-}
-
-const DOCKER_ARCHIVE: Instead = (
-    "it is what `docker save` before Docker 25 and `podman save` write",
-    "convert it with `skopeo copy docker-archive:FILE oci-archive:NEW:NAME`",
-);
-const BELOW: Instead = ("its layout lies in a directory of it", "unpack it and write oci:DIR");
-const PACKED_PAYLOAD: Instead = ("it is a payload in an archive", "unpack it and write dir:DIR");
-
-impl Archive {
-    fn index(path: &Path) -> io::Result<Self> {
-        let file = Arc::new(open_regular(path)?);
-        let end = file.metadata()?.len();
-        let mut head = Vec::new();
-        let slice = Slice { file: file.clone(), at: 0, end };
-        Slice { file: file.clone(), ..slice }.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
-        if let Some(packed) = recognise(&head).filter(|format| format.kind == Kind::Packed) {
-            let remedy = "decompress it first (its layers may stay compressed)";
-            return Err(ImageError::reference(path.display().to_string(), packed.name, remedy).into_io());
-        }
-        let mut entries = Entries::new(slice);
-        let (mut files, mut instead) = (BTreeMap::<String, Slice>::new(), None);
-        while let Some(entry) = entries.next()? {
-            if entry.kind == EntryKind::Directory {
-                continue;
-            }
-            let name = entry.path.join("/");
-            // Archives may hold other files, such as docker's own list of images. A payload has one of that name, too.
-            match name.as_str() {
-                KERNEL | UKI => instead = Some(PACKED_PAYLOAD),
-                MANIFEST => instead = instead.or(Some(DOCKER_ARCHIVE)),
-                below if below.ends_with("/oci-layout") => instead = instead.or(Some(BELOW)),
-                _ => {}
-            }
-            if name.len() > MAX_NAME_BYTES
-                || !(name == "oci-layout" || name == "index.json" || name.starts_with("blobs/"))
-            {
-                continue;
-            }
-            let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} in it {why}")));
-            let slice = match entry.kind {
-                EntryKind::File => Slice { file: file.clone(), at: entry.at, end: entry.at + entry.size },
-                EntryKind::HardLink => match files.get(&entry.link.join("/")) {
-                    Some(Slice { at, end, .. }) => Slice { file: file.clone(), at: *at, end: *end },
-                    None => {
-                        let why = format!(
-                            "is a hard link to {:?}, which is no file of the image before it",
-                            entry.link.join("/")
-                        );
-                        return wrong(&format!("{why}: `skopeo copy` makes the archive anew"));
-                    }
-                },
-                other => return wrong(&format!("is {other}, not a regular file")),
-            };
-            if slice.end > end {
-                return wrong(&format!("ends at byte {}, the archive at {end}: it is truncated", slice.end));
-            }
-            // A later one takes the place of an earlier one, as for a program that unpacks it.
-            files.insert(name.clone(), slice);
-            if files.len() > MAX_FILES {
-                return wrong(&format!("is one of more than {MAX_FILES} files: not an image"));
-            }
-        }
-        Ok(Archive { file, files, instead })
-    }
-}
-
-impl Files for Archive {
-    fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>> {
-        let slice = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Slice { file: self.file.clone(), ..*slice }))
-    }
-
-    fn instead(&self) -> Option<Instead> {
-        self.instead.filter(|_| !self.files.contains_key("oci-layout"))
-    }
-}
-
-struct Slice {
-    file: Arc<File>,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Slice {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let want = buf.len().min(usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX));
-        let n = self.file.read_at(&mut buf[..want], self.at)?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl Skip for Slice {
-    fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        match self.at.checked_add(bytes) {
-            Some(at) if at <= self.end => {
-                self.at = at;
-                Ok(())
-            }
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("the archive ends at byte {}, inside the content of an entry: it is truncated", self.end),
-            )),
-        }
-    }
 }
