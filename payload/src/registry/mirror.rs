@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::url::Url;
+use slipway_core::redact::redact_value;
 
 /// `--mirror HOST=URL`: asked for the images of a registry before the registry itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +30,12 @@ impl FromStr for Mirror {
 
     /// A path with a `v2` in it is used as it is (Harbor: `https://r.io/v2/proxy`); otherwise `/v2` is appended.
     fn from_str(text: &str) -> Result<Self, MirrorError> {
-        // Do not show the part before an `@`: it may be a password.
-        let shown = |text: &str| text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, host)| format!("…@{host}"));
-        let form = || MirrorError::Form(shown(text));
+        let form = || MirrorError::Form(redact_value(text));
         let (host, address) = text.split_once('=').ok_or_else(form)?;
         if host.is_empty() || host.contains('/') {
             return Err(form());
         }
-        let bad = || MirrorError::Url(shown(address));
+        let bad = || MirrorError::Url(redact_value(address));
         let mut base = Url::parse(address).filter(|url| !url.path.contains('?')).ok_or_else(bad)?;
         let path = base.path.trim_end_matches('/');
         let version = if path.split('/').any(|part| part == "v2") { "" } else { "/v2" };
@@ -59,14 +58,15 @@ mod tests {
         for text in ["r.io", "=https://m", "", "r.io/x=https://m"] {
             assert_eq!(base(text), Err(MirrorError::Form(text.to_owned())));
         }
-        assert_eq!(base("r.io=https://user:password@m"), Err(MirrorError::Url("…@m".to_owned())));
+        assert_eq!(base("r.io=https://user:password@m"), Err(MirrorError::Url("https://[removed]@m".to_owned())));
         // Without HOST.
         for text in ["https://user:secret@m", "https://user:secret@m?x=y", "user:s=ecret@m"] {
             let said = base(text).unwrap_err().to_string();
-            assert!(said.contains("…@m") && !said.contains("ecret"), "{said}");
+            assert!(said.contains("[removed]@m") && !said.contains("ecret"), "{said}");
         }
-        for address in ["m.example", "ftp://m", "https://m?x=y", ""] {
+        for address in ["m.example", "ftp://m", ""] {
             assert_eq!(base(&format!("r.io={address}")), Err(MirrorError::Url(address.to_owned())));
         }
+        assert_eq!(base("r.io=https://m?x=y"), Err(MirrorError::Url("https://m?[removed]".to_owned())));
     }
 }

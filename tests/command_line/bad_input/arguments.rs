@@ -108,10 +108,10 @@ fn passwords_of_urls_are_not_shown() {
         (["inspect", "https://me:secret@r.example/os:1"], "is not a source"),
         (["upgrade", "--source=docker://me:se/cret@r.example/os:1"], "--source"),
         (["pull", "docker://me:secret@r.example/os:1"], "[removed]@r.example"),
-        (["inspect", "--mirror=r.example=https://me:secret@m.example"], "…@m.example"),
+        (["inspect", "--mirror=r.example=https://me:secret@m.example"], "[removed]@m.example"),
         (["inspect", "--mirror=https://me:secret@m.example"], "is not a mirror"),
         // Without a scheme, with one that is wrong, and with what looks like a port.
-        (["inspect", "--mirror=r.example=me:secret@m.example"], "…@m.example"),
+        (["inspect", "--mirror=r.example=me:secret@m.example"], "[removed]@m.example"),
         (["inspect", "me:secret@r.example/os:1"], "is not a source"),
         (["inspect", "docker:me:secret@r.example/os:1"], "two slashes"),
         (["inspect", "oci://me:!secret@r.example/os"], "is not a tag or a name"),
