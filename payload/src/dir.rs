@@ -11,9 +11,11 @@ use std::{
 
 use super::{
     SourceRef,
-    examine::{ChecksumPolicy, Found, PayloadError, Seen},
+    checksum_policy::ChecksumPolicy,
+    examine::{Found, Seen},
     image::Inspection,
     open_regular,
+    payload_error::PayloadError,
     watched::hand_out,
 };
 use crate::{

@@ -21,6 +21,7 @@ mod initramfs_watch;
 mod kernel_watch;
 mod lz4_blocks;
 mod lzop_blocks;
+mod payload_error;
 pub mod registry;
 pub mod sha256;
 pub mod side_file;
@@ -30,8 +31,9 @@ pub mod trust;
 mod watched;
 mod watches;
 
+pub use checksum_policy::ChecksumPolicy;
 pub use dir::{DirSource, SignedList, WRAPPED_COLUMNS};
-pub use examine::{ChecksumPolicy, PayloadError};
+pub use payload_error::PayloadError;
 pub use slipway_core::payload::unused::TEXTS;
 pub use source::{Source, image_store};
 pub use source_ref::{LayoutRef, SourceRef};

@@ -30,9 +30,11 @@ use super::{
 };
 use crate::{
     SourceRef,
+    checksum_policy::ChecksumPolicy,
     delta::{Delta, Gaps, Old, descriptor_of_index},
-    examine::{ChecksumPolicy, Found, PayloadError, Seen},
+    examine::{Found, Seen},
     file_reader::{PayloadFiles, Take},
+    payload_error::PayloadError,
     trust::Evidence,
     watched,
 };
