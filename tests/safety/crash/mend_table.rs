@@ -179,7 +179,7 @@ impl Mended {
 
 #[test]
 fn a_cut_takes_nothing_away() {
-    for damage in ALL {
+    for damage in ALL.iter().copied() {
         let mended = Mended::new(damage);
         assert_eq!(mended.judge(&mended.done), Ok(()), "{damage:?}: once it is done");
         let share = states(SHARE).div_ceil(ALL.len());
@@ -195,7 +195,7 @@ fn a_cut_takes_nothing_away() {
 #[test]
 fn the_table_is_what_the_install_wrote() {
     let installed = World::get().installed(0);
-    for damage in ALL {
+    for damage in ALL.iter().copied() {
         let mended = Mended::new(damage);
         let (is, was) = (read::table(&mended.done, DISK_BYTES).unwrap(), read::table(&installed, DISK_BYTES).unwrap());
         assert_eq!(is.parts, was.parts, "{damage:?}");
@@ -237,7 +237,7 @@ fn mutants_are_caught() {
 /// Every call of the device fails once: an error, or all is done; and what booted boots.
 #[test]
 fn a_failing_call_is_an_error_and_breaks_nothing() {
-    for damage in ALL {
+    for damage in ALL.iter().copied() {
         let mended = Mended::new(damage);
         let calls = {
             let disk = RecordingDisk::new(DISK_BYTES, mended.before.clone());
@@ -276,7 +276,7 @@ fn a_failing_call_is_an_error_and_breaks_nothing() {
 /// A sector of the table is bad, for good: an error, or all is done; and what booted boots.
 #[test]
 fn bad_sectors_are_an_error_and_break_nothing() {
-    for damage in ALL {
+    for damage in ALL.iter().copied() {
         let mut mended = Mended::new(damage);
         let mut sectors: Vec<u64> = Vec::new();
         for extent in mended.log.iter().filter(|op| !matches!(op, Op::Sync)).map(Op::extent) {
@@ -318,7 +318,7 @@ fn bad_sectors_are_an_error_and_break_nothing() {
 #[test]
 fn no_place_is_read_again_and_again() {
     let ephemeral = read::table(&World::get().installed(0), DISK_BYTES).unwrap().parts[&7].offset;
-    for damage in ALL.into_iter().chain([AllLong]) {
+    for damage in ALL.iter().copied().chain([AllLong]) {
         let before = damaged(damage);
         for disk in [
             RecordingDisk::new(DISK_BYTES, before.clone()),
@@ -367,7 +367,7 @@ fn a_table_that_changed_meanwhile_is_left_alone() {
         (extent.offset, bytes)
     });
     let put = move |pages: &mut Pages| bytes.iter().for_each(|(offset, bytes)| pages.write(*offset, bytes));
-    for damage in ALL {
+    for damage in ALL.iter().copied() {
         let steps = mend(&RecordingDisk::new(DISK_BYTES, damaged(damage)), &|_| ()).unwrap().unwrap().steps.len();
         for step in 0..=steps {
             let disk = RecordingDisk::new(DISK_BYTES, damaged(damage));

@@ -15,9 +15,21 @@ pub const BACKUP: Extent = Extent { offset: DISK_BYTES - LBA - ARRAY, len: LBA +
 /// The other place of the entries, which a change of the table uses.
 pub const BESIDE: Extent = Extent { offset: PRIMARY.offset + PRIMARY.len, len: ARRAY };
 
-/// The fault of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+// The faults of a table, and the list of those that every sweep goes through.
+macro_rules! damages {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Damage {
+            $($(#[$doc])* $name,)*
+            /// All partitions but the last end late, in the primary alone. It is for the reads that it takes.
+            AllLong,
+        }
+
+        pub const ALL: &[Damage] = &[$(Damage::$name),*];
+    };
+}
+
+damages! {
     BackupLost,
     PrimaryLost,
     PrimaryHeaderLost,
@@ -58,40 +70,9 @@ pub enum Damage {
     EspMovedEntryDeleted,
     /// EPHEMERAL ends at the end of the disk, in both copies, and so it lies on the second one.
     OnTheCopy,
-    /// All partitions but the last end late, in the primary alone. Not among `ALL`: it is for the reads that it takes.
-    AllLong,
 }
 
-use Damage::{
-    AllLong, Attribute, BackupLost, BackupLostOfAnother, BothLost, BothUnsigned, EachLacksOne, EachShort, EntryDeleted,
-    EntryDeletedInOne, EspMovedEntryDeleted, OnTheCopy, OtherBackup, OtherGuid, Overlap, PrimaryHeaderLost,
-    PrimaryLost, PrimaryLostWrongType, ShortLast, ShortMeta, ShortSlot, WrongName, WrongType,
-};
-
-pub const ALL: [Damage; 22] = [
-    BackupLost,
-    PrimaryLost,
-    PrimaryHeaderLost,
-    BothLost,
-    BothUnsigned,
-    WrongType,
-    WrongName,
-    EntryDeleted,
-    PrimaryLostWrongType,
-    OtherBackup,
-    BackupLostOfAnother,
-    Overlap,
-    ShortMeta,
-    ShortSlot,
-    Attribute,
-    ShortLast,
-    EntryDeletedInOne,
-    OtherGuid,
-    EachLacksOne,
-    EachShort,
-    EspMovedEntryDeleted,
-    OnTheCopy,
-];
+use Damage::*;
 
 /// Change the entry of a partition, in the copy whose header is at `header` and whose entries are at `entries`.
 fn edit_entry(pages: &mut Pages, (header, entries): (u64, u64), number: u64, edit: &dyn Fn(&mut [u8])) {
