@@ -50,10 +50,6 @@ fn warnings(report: &Value) -> Vec<&str> {
     all.iter().filter_map(Value::as_str).filter(|text| text.contains("the kernel")).collect()
 }
 
-fn checksum(payload: &Payload) -> Outcome {
-    Outcome::of(installer(["checksum", "--progress=plain"]).arg(payload.dir())).succeeds()
-}
-
 /// However the payload comes, each of these says so and does its work: the machine may have a BIOS.
 #[test]
 fn whoever_takes_one_is_told() {
@@ -74,7 +70,7 @@ fn whoever_takes_one_is_told() {
     told(&install(&[]), "without checksums");
     assert!(warnings(&install(&["--efi-loader=grub"])).is_empty());
 
-    checksum(&world.payload).says(&["Slipway's own loader does not start the kernel", STUB]);
+    world.payload.checksum().succeeds().says(&["Slipway's own loader does not start the kernel", STUB]);
     let manifest: Value = serde_json::from_slice(&world.payload.read("manifest.json")).unwrap();
     assert_eq!(manifest["efi_stub"], "missing");
     told(&install(&[]), "with checksums");
@@ -94,7 +90,7 @@ fn whoever_takes_one_is_told() {
     world.payload.write_sums(&[&Payload::LISTED[..], &["manifest.json"]].concat());
     told(&install(&[]), "with checksums of an earlier version");
     world.payload.write(Payload::KERNEL, files::kernel(noise(8, 40_000)));
-    checksum(&world.payload);
+    world.payload.checksum().succeeds();
     let manifest: Value = serde_json::from_slice(&world.payload.read("manifest.json")).unwrap();
     assert_eq!(manifest["efi_stub"], Value::Null);
     assert!(warnings(&install(&[])).is_empty());
@@ -296,7 +292,7 @@ fn a_payload_that_would_not_start_with_secure_boot() {
 
     // One that is damaged is not taken for one of somebody else.
     write_uki(&world.payload);
-    checksum(&world.payload);
+    world.payload.checksum().succeeds();
     let mut uki = world.payload.read("uki.efi");
     *uki.last_mut().unwrap() ^= 1;
     world.payload.write("uki.efi", uki);

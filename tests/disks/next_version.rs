@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::INPUT,
     project,
-    world::{Node, Outcome, World, assets, installer, json_of, on_disk, program, read_at, refused},
+    world::{Node, Outcome, World, assets, json_of, on_disk, program, read_at, refused},
 };
 
 use super::{earlier::of_0_1_0, released::is_tried};
@@ -173,7 +173,7 @@ fn a_payload_of_the_next_version_is_refused_by_its_number() {
     refused(&node.disk, INPUT, &texts, || node.upgrade());
 
     ["manifest.json", "SHA256SUMS"].into_iter().for_each(|name| node.next.remove(name));
-    Outcome::of(installer(["checksum", "--progress=none"]).arg(node.next.dir())).succeeds();
+    node.next.checksum().succeeds();
     let source = format!("--source={}", node.next.source());
     next_runs(&world, &node, 'A', false, &["upgrade", "--progress=none", &source]).succeeds();
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["trial"], true);

@@ -66,7 +66,7 @@ fn a_profile_makes_the_bytes_of_image() {
 #[test]
 fn a_profile_makes_the_iso_of_image() {
     let world = World::new();
-    Outcome::of(&mut installer(["checksum", "--progress=none", world.payload.dir().to_str().unwrap()])).succeeds();
+    world.payload.checksum().succeeds();
     let layout = Layout::new(&world.path("layout"));
     built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
     let oci = format!("input: {{baseInstaller: {{ociPath: {}}}}}\n", world.path("layout").display());

@@ -184,7 +184,7 @@ fn images_of(world: &World, name: &str) -> Vec<Layout> {
 fn a_version_that_manifest_json_does_not_say() {
     let world = World::new();
     let payload = &world.payload;
-    let checksum = || Outcome::of(installer(["checksum", "--progress=none"]).arg(payload.dir())).succeeds();
+    let checksum = || payload.checksum().succeeds();
     checksum();
     payload.write("os-release", "VERSION_ID=2.0.0\n");
     payload.write_sums(&[&Payload::LISTED[..], &["manifest.json"]].concat());

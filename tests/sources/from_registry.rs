@@ -20,7 +20,7 @@ use slipway_test_support::{
 fn prepared(world: &World) -> (Node<'_>, Layout) {
     let node = Node::installed(world);
     node.next.write("rootfs.squashfs", files::squashfs(noise(7, 3 << 20)));
-    Outcome::of(&mut installer(["checksum", node.next.dir().to_str().unwrap(), "--progress=none"])).succeeds();
+    node.next.checksum().succeeds();
     let layout = Layout::new(&world.path("image"));
     built(node.next.dir(), Pack::Gzip).write(&layout, "1");
     (node, layout)

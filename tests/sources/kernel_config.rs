@@ -27,10 +27,6 @@ fn configured(config: &str) -> Vec<u8> {
     bytes
 }
 
-fn checksum(payload: &Payload) -> Outcome {
-    Outcome::of(installer(["checksum", "--progress=plain"]).arg(payload.dir()))
-}
-
 /// How an initramfs is made, and the option of the kernel that unpacks it.
 const INITRAMFS: [(&[&str], &str); 8] = [
     (&["gzip", "--stdout"], "CONFIG_RD_GZIP"),
@@ -50,15 +46,17 @@ fn an_initramfs_that_its_kernel_does_not_unpack() {
     for (tool, option) in INITRAMFS {
         world.payload.write(Payload::INITRAMFS, piped(tool, &archive));
         world.payload.write(Payload::KERNEL, configured(READS_ALL));
-        assert!(!checksum(&world.payload).succeeds().stderr.contains("note:"), "{tool:?}");
+        assert!(!world.payload.checksum().succeeds().stderr.contains("note:"), "{tool:?}");
         world.payload.write(Payload::KERNEL, without(&[option]));
         let text = format!("initramfs.xz: the kernel of this payload was built without {option}");
-        checksum(&world.payload)
+        world
+            .payload
+            .checksum()
             .exits(INPUT)
             .says(&[&text, "; compress it with gzip or "][..if option == "CONFIG_RD_GZIP" { 1 } else { 2 }]);
         // What says nothing is told of, and taken.
         world.payload.write(Payload::KERNEL, kernel_that_says_nothing());
-        checksum(&world.payload).succeeds().says(&[
+        world.payload.checksum().succeeds().says(&[
             "note: initramfs.xz can be read only by a kernel with",
             option,
             "not known",
@@ -68,7 +66,7 @@ fn an_initramfs_that_its_kernel_does_not_unpack() {
     world.payload.write(Payload::INITRAMFS, &archive);
     world.payload.write(Payload::KERNEL, configured(""));
     world.payload.remove(Payload::ROOTFS);
-    assert!(!checksum(&world.payload).succeeds().stderr.contains("note:"));
+    assert!(!world.payload.checksum().succeeds().stderr.contains("note:"));
 }
 
 fn kernel_that_says_nothing() -> Vec<u8> {
@@ -95,11 +93,11 @@ fn a_filter_that_its_kernel_lacks() {
             .payload
             .write(Payload::INITRAMFS, piped(&["xz", "--check=crc32", filter, "--lzma2", "--stdout"], &archive));
         world.payload.write(Payload::KERNEL, configured(&format!("{READS_ALL}{option}=y\n")));
-        assert!(!checksum(&world.payload).succeeds().stderr.contains("note:"), "{filter}");
+        assert!(!world.payload.checksum().succeeds().stderr.contains("note:"), "{filter}");
         world.payload.write(Payload::KERNEL, configured(READS_ALL));
-        checksum(&world.payload).exits(INPUT).says(&[option, "without a filter for programs"]);
+        world.payload.checksum().exits(INPUT).says(&[option, "without a filter for programs"]);
         world.payload.write(Payload::KERNEL, kernel_that_says_nothing());
-        checksum(&world.payload).succeeds().says(&[option, "not known"]);
+        world.payload.checksum().succeeds().says(&[option, "not known"]);
     }
 }
 
@@ -120,7 +118,7 @@ fn an_initramfs_in_which_linux_finds_nothing_to_start() {
     let (with, without) = (archive("root\nroot/init\ninit\n"), archive("root\nroot/init\ninit-bottom\n"));
     let is_told = |initramfs: Vec<u8>| {
         world.payload.write(Payload::INITRAMFS, initramfs);
-        checksum(&world.payload).succeeds().stderr.contains(NOTE)
+        world.payload.checksum().succeeds().stderr.contains(NOTE)
     };
     for (tool, _) in INITRAMFS.into_iter().chain([(&["cat"][..], "")]) {
         assert!(!is_told(piped(tool, &with)), "{tool:?}");
@@ -157,24 +155,26 @@ fn a_squashfs_that_its_kernel_does_not_mount() {
     ] {
         world.payload.write(Payload::ROOTFS, mksquashfs(&dir, &to, options));
         world.payload.write(Payload::KERNEL, configured(READS_ALL));
-        assert!(!checksum(&world.payload).succeeds().stderr.contains("note:"), "{options:?}");
+        assert!(!world.payload.checksum().succeeds().stderr.contains("note:"), "{options:?}");
         // A module will do, which the initramfs has.
         let module = READS_ALL.replace(&format!("{option}=y"), &format!("{option}=m"));
         world.payload.write(Payload::KERNEL, configured(&module));
-        checksum(&world.payload).succeeds();
+        world.payload.checksum().succeeds();
         world.payload.write(Payload::KERNEL, without(&[option]));
-        checksum(&world.payload)
+        world
+            .payload
+            .checksum()
             .exits(INPUT)
             .says(&["rootfs.squashfs: the kernel of this payload was built without", option]);
         world.payload.write(Payload::KERNEL, kernel_that_says_nothing());
-        checksum(&world.payload).succeeds().says(&["rootfs.squashfs can be read only by", option, "not known"]);
+        world.payload.checksum().succeeds().says(&["rootfs.squashfs can be read only by", option, "not known"]);
     }
     let filtered = mksquashfs(&dir, &to, &["-comp", "xz", "-Xbcj", "x86,arm"]);
     world.payload.write(Payload::ROOTFS, filtered);
     world.payload.write(Payload::KERNEL, configured(&format!("{READS_ALL}CONFIG_XZ_DEC_X86=y\n")));
-    checksum(&world.payload).exits(INPUT).says(&["built without CONFIG_XZ_DEC_ARM,"]);
+    world.payload.checksum().exits(INPUT).says(&["built without CONFIG_XZ_DEC_ARM,"]);
     world.payload.write(Payload::KERNEL, configured(&format!("{READS_ALL}CONFIG_XZ_DEC_X86=y\nCONFIG_XZ_DEC_ARM=y\n")));
-    checksum(&world.payload).succeeds();
+    world.payload.checksum().succeeds();
 }
 
 /// However the payload comes, and before anything is written.
@@ -204,7 +204,7 @@ fn a_unified_kernel_image_is_looked_into() {
     }
     let made = |kernel: &[u8], initramfs: &[u8]| {
         world.payload.write("uki.efi", unified(kernel, initramfs, "quiet"));
-        checksum(&world.payload)
+        world.payload.checksum()
     };
     made(&configured(READS_ALL), &initramfs).succeeds();
     made(&without(&["CONFIG_RD_XZ"]), &initramfs).exits(INPUT).says(&["uki.efi", "built without CONFIG_RD_XZ"]);
@@ -253,7 +253,7 @@ fn wherever_the_configuration_lies() {
             let packed = piped(tool, &proper(config));
             // Linux puts the size of the kernel behind it.
             world.payload.write(Payload::KERNEL, x86(&[&packed[..], &(10_u32 << 20).to_le_bytes()].concat()));
-            let outcome = checksum(&world.payload).exits(code);
+            let outcome = world.payload.checksum().exits(code);
             assert!(!outcome.stderr.contains("note:"), "{tool:?}: {}", outcome.stderr);
         }
     }
@@ -262,7 +262,7 @@ fn wherever_the_configuration_lies() {
     let cut = &packed[..200_000];
     for odd in [&piped(&["bzip2", "--stdout"], &proper(READS_ALL))[..], cut, b"IKCFG_ST\x1f\x8b\x08"] {
         world.payload.write(Payload::KERNEL, x86(odd));
-        checksum(&world.payload).succeeds().says(&["CONFIG_RD_LZ4", "not known"]);
+        world.payload.checksum().succeeds().says(&["CONFIG_RD_LZ4", "not known"]);
     }
 }
 

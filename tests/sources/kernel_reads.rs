@@ -6,7 +6,7 @@ use slipway_test_support::{
     exit_code::INPUT,
     files::{READS_ALL, configure, kernel},
     project,
-    world::{Outcome, Payload, World, finished_bytes, installer, noise, program},
+    world::{Payload, World, finished_bytes, noise, program},
 };
 
 /// The rows of the table with this heading: a command, and what becomes of what it makes.
@@ -24,7 +24,7 @@ fn rows(heading: &str) -> Vec<(String, String)> {
 
 /// Says of the file what its row says.
 fn as_said(payload: &Payload, command: &str, verdict: &str) {
-    let outcome = Outcome::of(installer(["checksum", "--progress=plain"]).arg(payload.dir()));
+    let outcome = payload.checksum();
     match verdict.split_once('`').map(|(_, rest)| rest.split_once('`').unwrap().0) {
         Some(text) if verdict.starts_with("refused: ") => {
             assert_eq!(outcome.code, INPUT, "{command}: {}", outcome.stderr);
@@ -38,7 +38,7 @@ fn as_said(payload: &Payload, command: &str, verdict: &str) {
                 configure(&mut plain, READS_ALL);
                 let full = payload.read(Payload::KERNEL);
                 payload.write(Payload::KERNEL, plain);
-                Outcome::of(installer(["checksum"]).arg(payload.dir())).exits(INPUT).says(&[option]);
+                payload.checksum().exits(INPUT).says(&[option]);
                 payload.write(Payload::KERNEL, full);
             }
         }

@@ -14,7 +14,7 @@ use tar::EntryType;
 /// A world whose payload is listed.
 fn listed() -> World {
     let world = World::new();
-    Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap(), "--progress=none"])).succeeds();
+    world.payload.checksum().succeeds();
     world
 }
 
@@ -325,7 +325,7 @@ fn concatenated_and_trailing_data() {
 fn an_upgrade_reads_the_layers_once() {
     let world = World::new();
     let node = Node::installed(&world);
-    Outcome::of(&mut installer(["checksum", node.next.dir().to_str().unwrap(), "--progress=none"])).succeeds();
+    node.next.checksum().succeeds();
     let layout = Layout::new(&world.path("layout"));
     let image = built(node.next.dir(), Pack::Gzip);
     image.write(&layout, "1");

@@ -22,12 +22,8 @@ fn world() -> World {
     payload.remove(Payload::KERNEL);
     payload.remove(Payload::INITRAMFS);
     payload.write("uki.efi", uki);
-    checksum(payload).succeeds();
+    payload.checksum().succeeds();
     world
-}
-
-fn checksum(payload: &Payload) -> Outcome {
-    Outcome::of(installer(["checksum", "--progress=none"]).arg(payload.dir()))
 }
 
 fn manifest(payload: &Payload) -> Value {
@@ -136,7 +132,7 @@ fn one_with_many_sections() {
     // The stub starts the first one.
     for (profiles, cmdline) in [(&others, "quiet other"), (&[&main[..], &others].concat(), CMDLINE)] {
         payload.write("uki.efi", unified(profiles));
-        checksum(payload).succeeds();
+        payload.checksum().succeeds();
         for source in sources(&world) {
             let disk = world.image();
             world.install(&disk, &[&format!("--source={source}")]).succeeds();
@@ -192,7 +188,7 @@ fn a_manifest_that_says_otherwise_is_refused() {
         on_disk(&disk, &["status"]).exits(INSTALL).says(&["an installation on it has not ended"]);
     }
     // A new run of `installer checksum` makes a right one.
-    checksum(&world.payload).succeeds();
+    world.payload.checksum().succeeds();
     world.install(&world.image(), &[]).succeeds();
 }
 
@@ -207,7 +203,7 @@ fn an_upgrade_to_one_leaves_the_running_slot_the_default() {
     let last = rootfs.len() - 1;
     rootfs[last] ^= 1;
     world.payload.write(Payload::ROOTFS, rootfs);
-    checksum(&world.payload).succeeds();
+    world.payload.checksum().succeeds();
     let mut other = self::manifest(&world.payload);
     other["unified"] = manifest["unified"].clone();
     write_manifest(&world.payload, &other);

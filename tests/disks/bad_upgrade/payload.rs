@@ -16,7 +16,7 @@ use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
     fixtures::Silent,
     system,
-    world::{self, Node, Outcome, Payload, World, flip, json_of, partition, read_at},
+    world::{Node, Payload, World, flip, json_of, partition, read_at},
 };
 
 use super::refused;
@@ -35,7 +35,7 @@ fn a_directory_that_is_not_what_its_checksums_say() {
     let world = World::new();
     let node = Node::upgraded(&world);
     let payload = &world.payload;
-    Outcome::of(world::installer(["checksum", "--progress=none"]).arg(payload.dir())).succeeds();
+    payload.checksum().succeeds();
     let source = format!("--source={}", payload.source());
     let upgrade =
         || node.run('B', false, &["upgrade", "--progress=none", "--retry-bad", "--extra-kernel-arg=x", &source]);

@@ -41,7 +41,7 @@ fn made(world: &World, kind: &str, name: &str, extra: &[&str]) -> (PathBuf, serd
 }
 
 fn checksum(world: &World) {
-    Outcome::of(&mut installer(["checksum", "--progress=none", world.payload.dir().to_str().unwrap()])).succeeds();
+    world.payload.checksum().succeeds();
 }
 
 /// The second partition of a disk, by sgdisk.

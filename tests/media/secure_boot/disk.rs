@@ -28,10 +28,6 @@ fn file_of(world: &World, image: &Path, report: &Value, part: Part, name: &str) 
     command.output().unwrap().status.success().then_some(to)
 }
 
-fn sbverify(key: &Key, file: &Path) -> bool {
-    program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
-}
-
 #[test]
 fn loader_and_unified_kernel_image_are_signed() {
     let world = world();

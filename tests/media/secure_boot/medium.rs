@@ -18,10 +18,6 @@ fn medium(world: &World, kind: &str, name: &str, key: &Key, extra: &[&str]) -> (
     (out, Outcome::of(command.env_remove("INSTALLER_GRUB_USE_UKI_CMDLINE")).succeeds().json())
 }
 
-fn sbverify(key: &Key, file: &Path) -> bool {
-    program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
-}
-
 /// The content of an initramfs behind the payload's own, by cpio.
 fn carried(world: &World, initramfs: &[u8]) -> PathBuf {
     let own = world.payload.read(Payload::INITRAMFS);

@@ -26,6 +26,11 @@ fn world() -> World {
     world
 }
 
+/// Whether firmware that knows this certificate would start a program.
+fn sbverify(key: &Key, file: &Path) -> bool {
+    program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
+}
+
 /// A key with its certificate.
 struct Key {
     key: PathBuf,

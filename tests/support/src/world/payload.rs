@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{finished, program};
+use super::{Outcome, finished, installer, program};
 use crate::files;
 
 /// Bytes without a pattern, the same for the same seed.
@@ -69,6 +69,11 @@ impl Payload {
     /// Cut off, or extend by zeros that take no room.
     pub fn resize(&self, name: &str, bytes: u64) {
         OpenOptions::new().write(true).open(self.path(name)).unwrap().set_len(bytes).unwrap();
+    }
+
+    /// `installer checksum`, which writes SHA256SUMS and manifest.json.
+    pub fn checksum(&self) -> Outcome {
+        Outcome::of(installer(["checksum", "--progress=plain"]).arg(self.dir()))
     }
 
     /// A SHA256SUMS of these files, by coreutils.
