@@ -22,7 +22,7 @@ pub fn of_system(
 ) -> ExecuteError {
     looked_up(error, disk, |disk| {
         let found = probe::system(disk, cmdline).map_err(|e| e.to_string())?;
-        Ok(plan::found(plan, before, &found))
+        Ok(plan::state_after_failure(plan, before, &found))
     })
 }
 

@@ -5,7 +5,7 @@ use slipway_core::{
     kernel::arch::Arch,
     plan::{
         SystemFacts,
-        bootloader::{BootloaderFacts, Left, Offered, RenewalRequest},
+        bootloader::{BootloaderFacts, NotRenewed, Offered, RenewalRequest},
     },
     report::FailureKind,
 };
@@ -31,15 +31,15 @@ pub fn offered(loaders: &Loaders, arch: Arch, disk: &DiskIdentity) -> Offered {
     probe::offered(loaders, arch, &|image| firmware.verdict(image))
 }
 
-/// Whether `update` replaces loaders that `repair` does not list, see [`slipway_core::report::Beside::unlisted`].
+/// Whether `update` replaces loaders that `repair` does not list, see [`slipway_core::report::StatusFacts::unlisted`].
 pub fn unlisted(disk: &Disk, system: &SystemFacts) -> Option<Result<(), String>> {
     system.list_missing.then_some(())?;
     let (request, facts) = mending(disk, disk.identity(), system)?;
     request.unlisted(&facts, &facts.kernels(system.env.as_ref()), system.sector)
 }
 
-/// Why `update` replaces damaged loaders only if that is accepted, see [`slipway_core::report::Beside::not_started`].
-pub fn not_started(disk: &dyn BlockIo, identity: &DiskIdentity, system: &SystemFacts) -> Option<Left> {
+/// Why `update` replaces damaged loaders only if that is accepted, see [`slipway_core::report::StatusFacts::not_started`].
+pub fn not_started(disk: &dyn BlockIo, identity: &DiskIdentity, system: &SystemFacts) -> Option<NotRenewed> {
     let (request, facts) = mending(disk, identity, system)?;
     request.not_started(&facts, &facts.kernels(system.env.as_ref()), system.sector)
 }

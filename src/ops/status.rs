@@ -23,9 +23,9 @@ use slipway_core::{
         identity::{DiskIdentity, DiskKind},
         layout::Part,
     },
-    plan::{self, Asked, RequestBase, SystemFacts, bootloader::Left},
+    plan::{self, Asked, RequestBase, SystemFacts, bootloader::NotRenewed},
     report::{
-        Beside, Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusReport, Writer, doubtful,
+        Bootloaders, ChainCheck, MetaTag, NextStep, Observer, SlotStatus, StatusFacts, StatusReport, Writer, doubtful,
         next_step,
     },
     text::{printable, quoted},
@@ -105,14 +105,14 @@ pub struct Seen {
     pub clone_note: Option<String>,
     /// The disk to detach, if another one has the same disk GUID.
     pub detach: Option<String>,
-    /// See [`Beside::shrunk`].
+    /// See [`StatusFacts::shrunk`].
     pub shrunk: Option<String>,
-    /// See [`Beside::esp_contradicts`].
+    /// See [`StatusFacts::esp_contradicts`].
     pub esp_contradicts: bool,
-    /// See [`Beside::unlisted`].
+    /// See [`StatusFacts::unlisted`].
     pub unlisted: Option<Result<(), String>>,
-    /// See [`Beside::not_started`].
-    pub not_started: Option<Left>,
+    /// See [`StatusFacts::not_started`].
+    pub not_started: Option<NotRenewed>,
     /// Another program that writes to the disk meanwhile.
     pub writer: Option<Writer>,
     /// Why it is not known which slot runs, although the firmware has a variable that says so. Nothing is wrong with the disk.
@@ -131,7 +131,7 @@ impl Seen {
 
     /// The next step for the user.
     pub fn next_step(&self, facts: &SystemFacts) -> NextStep {
-        let beside = Beside {
+        let status = StatusFacts {
             disk: &self.disk.path,
             is_image: self.disk.kind == DiskKind::Image,
             detach: self.detach.clone(),
@@ -143,7 +143,7 @@ impl Seen {
             problems: !self.all_problems(facts).is_empty(),
             writer: self.writer.as_ref(),
         };
-        next_step(facts, &beside)
+        next_step(facts, &status)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages that a document quotes in the first column of its tables exist in the source.
 
-use std::{fs, path::Path};
+use slipway_test_support::read_all;
 
 use super::{links, top};
 
@@ -20,17 +20,6 @@ pub fn wrong(text: &str) -> Vec<String> {
     assert!(quoted.len() > 30, "only {} messages were found", quoted.len());
     let missing = |message: &&str| message.split('…').any(|piece| !sources.contains(piece));
     quoted.into_iter().filter(missing).map(str::to_owned).collect()
-}
-
-fn read_all(dir: &Path, out: &mut String) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            read_all(&path, out);
-        } else {
-            out.push_str(&String::from_utf8_lossy(&fs::read(path).unwrap()));
-        }
-    }
 }
 
 /// Strings of Rust that go on in the next line, in one.

@@ -10,7 +10,7 @@ use slipway_core::{
         volume_fault::Format,
     },
     plan::{self, SystemFacts},
-    report::{Beside, next_step},
+    report::{StatusFacts, next_step},
 };
 use slipway_test_support::system::{
     base,
@@ -19,7 +19,7 @@ use slipway_test_support::system::{
 
 use super::{
     lost_volume::lost,
-    next_step::{advice, beside},
+    next_step::{advice, status_facts},
 };
 
 fn both(facts: SystemFacts) -> SystemFacts {
@@ -45,7 +45,7 @@ fn nothing_is_erased_for_damage_that_is_mended_from_outside() {
 #[test]
 fn the_boot_chain_comes_before_a_trial_that_runs() {
     for facts in [on_trial(), damaged(on_trial(), Slot::A), damaged(on_trial(), Slot::B)] {
-        let step = next_step(&facts, &Beside { chain_damaged: true, ..beside() });
+        let step = next_step(&facts, &StatusFacts { chain_damaged: true, ..status_facts() });
         assert_eq!(step.command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
         assert!(step.why.ends_with("a live medium that has boot loaders does it, with --offline; all data stays"));
     }

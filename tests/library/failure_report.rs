@@ -1,6 +1,6 @@
 //! Which identifier an error has, and what else its document says: for errors that no test can cause at will.
 
-use std::{collections::BTreeSet, fs, io, path::Path};
+use std::{collections::BTreeSet, fs, io};
 
 use anyhow::anyhow;
 use slipway::{
@@ -12,7 +12,7 @@ use slipway_core::{
     plan::{Refusal, Refusals},
     report::{FailureId, FailureKind, FailureReport, Left},
 };
-use slipway_test_support::project;
+use slipway_test_support::{project, read_all};
 
 fn report_of(kind: FailureKind, error: impl Into<anyhow::Error>, verb: &str) -> FailureReport {
     report(&Failure { kind, error: error.into() }, Some(verb))
@@ -122,7 +122,9 @@ fn arms(source: &str, function: &str) -> Vec<(String, String)> {
 #[test]
 fn no_two_refusals_share_an_identifier() {
     let read = |file: &str| fs::read_to_string(project().join(file)).unwrap();
-    for (file, least) in [("core/src/plan/refusal.rs", 28), ("core/src/plan/unattended.rs", 10)] {
+    for (file, least) in
+        [("core/src/plan/refusal.rs", 28), ("core/src/plan/bootloader.rs", 10), ("core/src/plan/unattended.rs", 10)]
+    {
         let arms = arms(&read(file), "pub const fn id(&self) -> FailureId {");
         assert!(arms.len() >= least, "{file}: only {arms:?}");
         let ids: BTreeSet<_> = arms.iter().map(|(_, id)| id).collect();
@@ -141,16 +143,5 @@ fn every_identifier_is_used() {
         let name = format!("Id::{id:?}");
         let used = code.match_indices(&name).any(|(at, _)| !code[at + name.len()..].starts_with(char::is_alphanumeric));
         assert!(used, "{name} is used nowhere");
-    }
-}
-
-fn read_all(dir: &Path, out: &mut String) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            read_all(&path, out);
-        } else {
-            out.push_str(&fs::read_to_string(&path).unwrap());
-        }
     }
 }

@@ -16,7 +16,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
-    report::{Beside, NextStep, Writer, doubtful, next_step},
+    report::{NextStep, StatusFacts, Writer, doubtful, next_step},
     units::SectorSize,
 };
 use slipway_test_support::system::{
@@ -33,19 +33,8 @@ use super::lost_volume::lost;
 
 const CLONE: &str = "detach /dev/sdb, the copy";
 
-pub fn beside() -> Beside<'static> {
-    Beside {
-        disk: "/dev/sda",
-        is_image: false,
-        detach: None,
-        shrunk: None,
-        esp_contradicts: false,
-        chain_damaged: false,
-        not_started: None,
-        unlisted: None,
-        problems: false,
-        writer: None,
-    }
+pub fn status_facts() -> StatusFacts<'static> {
+    StatusFacts { disk: "/dev/sda", ..StatusFacts::default() }
 }
 
 /// A disk for other machines than this one.
@@ -69,7 +58,7 @@ fn commands_name_another_architecture() {
 }
 
 pub fn advice(facts: &SystemFacts) -> NextStep {
-    next_step(facts, &beside())
+    next_step(facts, &status_facts())
 }
 
 const UPGRADE: &str = "installer upgrade --disk /dev/sda --source SOURCE";
@@ -270,10 +259,10 @@ fn table() {
             None => assert!(why.starts_with(expected), "{name}: {why:?}, not {expected:?}"),
         }
     }
-    let with = |edit: fn(&mut Beside)| {
-        let mut beside = beside();
-        edit(&mut beside);
-        next_step(&pending(), &beside)
+    let with = |edit: fn(&mut StatusFacts)| {
+        let mut status = status_facts();
+        edit(&mut status);
+        next_step(&pending(), &status)
     };
     assert_eq!(with(|b| b.detach = Some(CLONE.to_owned())), NextStep { command: None, why: CLONE.to_owned() });
     // A damaged one starts no trial.
@@ -284,28 +273,28 @@ fn table() {
         (damaged(pending(), Slot::A), "installer bootloader update --disk /dev/sda --offline"),
         (pending(), "installer bootloader update --disk /dev/sda --offline"),
     ] {
-        let chain = next_step(&from_outside(facts), &Beside { chain_damaged: true, ..beside() });
+        let chain = next_step(&from_outside(facts), &StatusFacts { chain_damaged: true, ..status_facts() });
         assert_eq!(chain.command.as_deref(), Some(command));
     }
     let listless = SystemFacts { list_missing: true, ..healthy() };
-    let list = |unlisted| next_step(&listless, &Beside { unlisted, ..beside() });
+    let list = |unlisted| next_step(&listless, &StatusFacts { unlisted, ..status_facts() });
     assert_eq!(list(None).command.as_deref(), Some("installer repair --disk /dev/sda"));
     assert_eq!(list(Some(Ok(()))).command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
     let step = list(Some(Err("take a newer installer".to_owned())));
     assert!(step.command.is_none() && step.why.ends_with("take a newer installer"), "{step:?}");
-    let chain = next_step(&healthy(), &Beside { chain_damaged: true, ..beside() });
+    let chain = next_step(&healthy(), &StatusFacts { chain_damaged: true, ..status_facts() });
     assert_eq!(chain.command.as_deref(), Some("installer bootloader update --disk /dev/sda"));
     assert!(chain.why.starts_with("before any reboot"), "{chain:?}");
     let shared = SystemFacts { env_at: [healthy().env_at[0], None], ..from_outside(healthy()) };
-    let step = next_step(&shared, &Beside { problems: true, ..beside() });
+    let step = next_step(&shared, &StatusFacts { problems: true, ..status_facts() });
     assert!(step.command.as_ref().unwrap().starts_with("fsck.vfat -a /dev/disk/by-partuuid/"), "{}", step.why);
-    assert_eq!(next_step(&healthy(), &Beside { esp_contradicts: true, problems: true, ..beside() }), step);
+    assert_eq!(next_step(&healthy(), &StatusFacts { esp_contradicts: true, problems: true, ..status_facts() }), step);
     an_image_is_mended_by_its_bytes(&shared);
     let writer = Writer { pid: Some(7), name: None, progress: None };
-    let wait = next_step(&pending(), &Beside { writer: Some(&writer), ..beside() });
+    let wait = next_step(&pending(), &StatusFacts { writer: Some(&writer), ..status_facts() });
     let why = "wait: process 7 has locked the disk for writing".to_owned();
     assert_eq!(wait, NextStep { command: None, why });
-    let problem = next_step(&healthy(), &Beside { problems: true, ..beside() });
+    let problem = next_step(&healthy(), &StatusFacts { problems: true, ..status_facts() });
     assert_eq!(problem.command.as_deref(), Some("installer verify --disk /dev/sda"));
 }
 
@@ -314,7 +303,7 @@ fn table() {
 fn an_image_is_mended_by_its_bytes(shared: &SystemFacts) {
     let lost = lost(Format::Xfs);
     for disk in ["disk.img", "/dev/shm/disk.img"] {
-        let image = Beside { disk, is_image: true, problems: true, ..beside() };
+        let image = StatusFacts { disk, is_image: true, problems: true, ..status_facts() };
         let told = [shared, &lost].map(|facts| {
             let NextStep { command, why } = next_step(facts, &image);
             command.unwrap_or(why)
@@ -334,7 +323,7 @@ fn an_image_with_other_sectors_is_attached_first() {
     let (_, facts, command) = other_guid();
     let of = |sector: SectorSize, is_image: bool| {
         let facts = SystemFacts { sector, ..facts.clone() };
-        next_step(&facts, &Beside { is_image, ..beside() }).command.unwrap()
+        next_step(&facts, &StatusFacts { is_image, ..status_facts() }).command.unwrap()
     };
     for (sector, is_image) in [(SectorSize::S512, true), (SectorSize::S512, false), (SectorSize::S4096, false)] {
         assert_eq!(of(sector, is_image), command);
@@ -412,7 +401,7 @@ fn what_is_read() {
 /// A path that a shell would take apart.
 #[test]
 fn a_command_can_be_pasted() {
-    let command = |disk| next_step(&on_trial(), &Beside { disk, ..beside() }).command.unwrap();
+    let command = |disk| next_step(&on_trial(), &StatusFacts { disk, ..status_facts() }).command.unwrap();
     assert_eq!(command("/srv/my disk.raw"), "installer confirm --disk '/srv/my disk.raw'");
     assert_eq!(command("it's"), r"installer confirm --disk 'it'\''s'");
     assert_eq!(command("$(reboot)"), "installer confirm --disk '$(reboot)'");
@@ -471,7 +460,7 @@ proptest! {
         let shrunk = (shrank && rare < 5).then(|| "make it as large as it was".to_owned());
         let repairs = shrunk.is_none();
         let chain_damaged = chain_damaged && rare == 1;
-        let step = next_step(&facts, &Beside { chain_damaged, problems, shrunk, ..beside() });
+        let step = next_step(&facts, &StatusFacts { chain_damaged, problems, shrunk, ..status_facts() });
         let command = step.command.clone().unwrap_or_default();
         prop_assert!(is_taken(&facts, &command), "{command}: refused");
         prop_assert!(repairs || !command.starts_with("installer repair"), "there is no room for the table");

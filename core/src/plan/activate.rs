@@ -5,7 +5,7 @@ use crate::prelude::*;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     bootloader::RenewalRequest,
-    kernel_note::{kernel_note, no_uki_note},
+    kernel_notes::{kernel_note, no_uki_note},
     slots::{Draft, Ephemeral, RunsFrom, Slots},
     snapshot_request::SnapshotRequest,
 };

@@ -5,8 +5,8 @@ use crate::prelude::*;
 use super::{Goal, Plan, Step, SystemFacts, VolumeHolds};
 use crate::{boot::env::BootEnv, disk::layout::Part, report::Left};
 
-/// `before` is the boot state that the plan was made for.
-pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> Left {
+/// The state, by the facts that were found after the failure. `before` is the boot state that the plan was made for.
+pub fn state_after_failure(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> Left {
     let envs: Vec<&BootEnv> = plan.steps.iter().filter_map(written).collect();
     let volumes = plan.steps.iter().filter_map(|step| match step {
         Step::Blank { part: part @ (Part::State | Part::Ephemeral), .. } => Some(*part),

@@ -31,6 +31,7 @@ use crate::{
     },
     efi::boot_image::BootImage,
     kernel::{arch::Arch, efi_stub::StubLack},
+    report::{FailureId, FailureKind},
     units::SectorSize,
 };
 
@@ -53,10 +54,10 @@ pub struct RenewalRequest {
     pub mend: bool,
 }
 
-/// Why the boot loaders stay as they are. The message is the reason alone; [`Left::remedy`] is the remedy.
+/// Why the boot loaders stay as they are. The message is the reason alone; [`NotRenewed::remedy`] is the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
-pub enum Left {
+pub enum NotRenewed {
     /// No file of the ESP can be replaced.
     #[error("no file on the ESP can be replaced: {0}")]
     Esp(String),
@@ -101,35 +102,68 @@ pub enum Left {
     TrialPending(Slot),
 }
 
-impl Left {
+impl NotRenewed {
+    /// The place of the fault: disk, environment or input.
+    pub const fn kind(&self) -> FailureKind {
+        match self {
+            Self::FirmwareNotKnown { .. } | Self::NotShipped(_) => FailureKind::Environment,
+            Self::Esp(_) | Self::Missing(_) | Self::Unreadable(_) | Self::Damaged(_) | Self::TrialPending(_) => {
+                FailureKind::Install
+            }
+            Self::Older { .. }
+            | Self::NotStarted { .. }
+            | Self::Kernel { .. }
+            | Self::KernelUnread { .. }
+            | Self::OtherArch { .. } => FailureKind::Input,
+        }
+    }
+
+    /// For programs.
+    pub const fn id(&self) -> FailureId {
+        match self {
+            Self::OtherArch { .. } => FailureId::BootloaderArchitecture,
+            Self::Esp(_) | Self::Missing(_) => FailureId::EspUnfit,
+            Self::Unreadable(_) => FailureId::BootChainUnreadable,
+            Self::Older { .. } => FailureId::OlderBootloader,
+            Self::NotStarted { .. } => FailureId::BootloaderNotStarted,
+            Self::Kernel { .. } | Self::KernelUnread { .. } => FailureId::KernelNotStarted,
+            Self::FirmwareNotKnown { .. } => FailureId::SecureBootUnknown,
+            Self::NotShipped(_) => FailureId::BootloaderNotShipped,
+            Self::Damaged(_) => FailureId::BootChainDamaged,
+            Self::TrialPending(_) => FailureId::TrialPending,
+        }
+    }
+
     /// The remedy: a clause behind the reason.
     pub fn remedy(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Left::OtherArch { has, .. } => {
+            NotRenewed::OtherArch { has, .. } => {
                 return format!("`installer bootloader update --arch {has}` names it").into();
             }
-            Left::Esp(_) => {
+            NotRenewed::Esp(_) => {
                 "`installer repair` mends its FAT from the other one, and `fsck.vfat` the rest of an ESP that is not mounted"
             }
-            Left::Missing(_) => "`installer repair` makes the ESP again, and keeps the slots and all data",
-            Left::Unreadable(_) => "`installer verify` shows what is damaged",
-            Left::Older { .. } => "take a newer installer",
-            Left::NotStarted { .. } => {
+            NotRenewed::Missing(_) => "`installer repair` makes the ESP again, and keeps the slots and all data",
+            NotRenewed::Unreadable(_) => "`installer verify` shows what is damaged",
+            NotRenewed::Older { .. } => "take a newer installer",
+            NotRenewed::NotStarted { .. } => {
                 "sign it (`installer uki --program`), or take it with `installer bootloader update --ignore-secure-boot`"
             }
-            Left::FirmwareNotKnown { .. } => {
+            NotRenewed::FirmwareNotKnown { .. } => {
                 "run this on the machine itself, or take it with `installer bootloader update --ignore-secure-boot`"
             }
-            Left::NotShipped(_) => {
+            NotRenewed::NotShipped(_) => {
                 "take another one, or name another loader by `installer bootloader update --efi-loader`"
             }
-            Left::Damaged(_) => "`installer bootloader update` mends it, and should before the next reboot",
-            Left::Kernel { .. } => "`installer bootloader update --efi-loader grub` renews GRUB in its place",
-            Left::KernelUnread { .. } => {
+            NotRenewed::Damaged(_) => "`installer bootloader update` mends it, and should before the next reboot",
+            NotRenewed::Kernel { .. } => "`installer bootloader update --efi-loader grub` renews GRUB in its place",
+            NotRenewed::KernelUnread { .. } => {
                 "`installer verify` shows what is damaged, an upgrade writes that slot anew, and `installer bootloader update \
                  --efi-loader grub` renews GRUB in its place"
             }
-            Left::TrialPending(_) => "boot it, or, if the default is whole, cancel that with `installer rollback`",
+            NotRenewed::TrialPending(_) => {
+                "boot it, or, if the default is whole, cancel that with `installer rollback`"
+            }
         })
     }
 }
@@ -196,11 +230,13 @@ impl RenewalRequest {
     }
 
     /// The UEFI image for this disk.
-    pub fn efi(&self, found: &EfiFound) -> Result<&EfiOffered, Left> {
+    pub fn efi(&self, found: &EfiFound) -> Result<&EfiOffered, NotRenewed> {
         let kept = if found.image.is_chosen_grub() { EfiLoader::Grub } else { EfiLoader::default() };
         match self.loader.unwrap_or(kept) {
             EfiLoader::Grub => Ok(&self.offered.grub),
-            EfiLoader::Slipway => self.offered.slipway.as_ref().ok_or(Left::NotShipped("Slipway's loader for UEFI")),
+            EfiLoader::Slipway => {
+                self.offered.slipway.as_ref().ok_or(NotRenewed::NotShipped("Slipway's loader for UEFI"))
+            }
         }
     }
 
@@ -210,22 +246,22 @@ impl RenewalRequest {
         facts: &'a BootloaderFacts,
         kernels: &PerSlot<KernelLook>,
         sector: SectorSize,
-    ) -> Result<Due<'a>, Left> {
+    ) -> Result<Due<'a>, NotRenewed> {
         let path = self.path();
         // First: without it nothing starts the disk under UEFI, and its remedy makes the whole ESP again.
         let found = facts.efi.as_ref().ok_or_else(|| match facts.other {
-            Some(has) if has != self.offered.arch => Left::OtherArch { has, offered: self.offered.arch },
+            Some(has) if has != self.offered.arch => NotRenewed::OtherArch { has, offered: self.offered.arch },
             // A read that failed once found none, and the next one did.
-            _ => Left::Missing(path.clone()),
+            _ => NotRenewed::Missing(path.clone()),
         })?;
-        let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
+        let map = facts.esp.as_ref().map_err(|why| NotRenewed::Esp(why.clone()))?;
         if found.sha256.is_none() && !self.mend {
-            return Err(Left::Unreadable(path));
+            return Err(NotRenewed::Unreadable(path));
         }
         let list = match &facts.list {
             Ok(list) => list.as_ref(),
             Err(_) if self.mend => Some(&NO_LINKS),
-            Err(why) => return Err(Left::Damaged(format!("{CHAIN}: {why}"))),
+            Err(why) => return Err(NotRenewed::Damaged(format!("{CHAIN}: {why}"))),
         };
         let offered = self.efi(found)?;
         let efi = (found.sha256 != Some(offered.file.sha256)).then_some(offered);
@@ -239,7 +275,7 @@ impl RenewalRequest {
             self.not_older(facts, efi.map(|new| (found, new)))?;
         }
         if let (false, false, Some(first)) = (self.mend, change.is_none(), facts.damage.first()) {
-            return Err(Left::Damaged(first.clone()));
+            return Err(NotRenewed::Damaged(first.clone()));
         }
         if let Some(new) = efi {
             starts_kernels(new, found, kernels)?;
@@ -260,24 +296,28 @@ impl RenewalRequest {
         facts: &BootloaderFacts,
         kernels: &PerSlot<KernelLook>,
         sector: SectorSize,
-    ) -> Option<Left> {
+    ) -> Option<NotRenewed> {
         let is_refused = || {
             let new = facts.efi.as_ref().and_then(|found| self.efi(found).ok());
             new.is_some_and(|new| matches!(new.firmware, FirmwareSays::Refuses(_)))
         };
         let left = self.due(facts, kernels, sector).err()?;
-        let is_about_it = matches!(left, Left::NotStarted { .. } | Left::FirmwareNotKnown { .. });
+        let is_about_it = matches!(left, NotRenewed::NotStarted { .. } | NotRenewed::FirmwareNotKnown { .. });
         (is_about_it && !is_refused()).then_some(left)
     }
 
     /// `efi`: the image on the disk, and the one that replaces it.
-    pub(super) fn not_older(&self, facts: &BootloaderFacts, efi: Option<(&EfiFound, &EfiOffered)>) -> Result<(), Left> {
+    pub(super) fn not_older(
+        &self,
+        facts: &BootloaderFacts,
+        efi: Option<(&EfiFound, &EfiOffered)>,
+    ) -> Result<(), NotRenewed> {
         let pairs = [
             efi.map(|(old, new)| (old.image.epoch, new.image.epoch)),
             facts.bios.as_ref().zip(self.offered.bios.as_ref()).map(|(old, new)| (old.epoch, new.epoch)),
         ];
         let older = pairs.into_iter().flatten().find(|(has, offered)| offered < has);
-        older.map_or(Ok(()), |(has, offered)| Err(Left::Older { has, offered }))
+        older.map_or(Ok(()), |(has, offered)| Err(NotRenewed::Older { has, offered }))
     }
 
     /// The half that the boot code does not start, if the started one is not the shipped one.
@@ -336,7 +376,7 @@ pub(super) fn boot_code(facts: &BootloaderFacts) -> Sha256 {
 }
 
 /// Checks that a disk that moves to Slipway's loader boots as before. Both slots count: either may be the way back.
-fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLook>) -> Result<(), Left> {
+fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLook>) -> Result<(), NotRenewed> {
     let own = Some(EfiLoader::Slipway);
     if new.image.loader != own || found.image.loader == own {
         return Ok(());
@@ -344,11 +384,11 @@ fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLo
     for slot in Slot::BOTH {
         match &kernels[slot] {
             Ok(None) => {}
-            Ok(Some(lack)) => return Err(Left::Kernel { slot, lack: *lack }),
+            Ok(Some(lack)) => return Err(NotRenewed::Kernel { slot, lack: *lack }),
             // GRUB may start an image that could not be read just now. An unknown image starts nothing: then the disk
             // only gains by another one.
             Err(why) if found.image.loader == Some(EfiLoader::Grub) => {
-                return Err(Left::KernelUnread { slot, why: why.clone() });
+                return Err(NotRenewed::KernelUnread { slot, why: why.clone() });
             }
             Err(_) => {}
         }
@@ -357,16 +397,16 @@ fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLo
 }
 
 /// Checks that firmware that starts the image on the disk starts the new one.
-fn starts(new: &EfiOffered, found: &EfiFound) -> Result<(), Left> {
+fn starts(new: &EfiOffered, found: &EfiFound) -> Result<(), NotRenewed> {
     let what = new.image.to_string();
-    let not = |why: &str| Err(Left::NotStarted { what: what.clone(), why: why.to_owned() });
+    let not = |why: &str| Err(NotRenewed::NotStarted { what: what.clone(), why: why.to_owned() });
     // An image that cannot be read may have been signed.
     let may_be_signed = found.image.signed || found.sha256.is_none();
     match &new.firmware {
         FirmwareSays::Refuses(why) => not(why),
         _ if found.image.signed && !new.image.signed => not("the loader on the disk is signed, and this one is not"),
         // Firmware with Secure Boot would not have started an unsigned image.
-        FirmwareSays::NotKnown(why) if may_be_signed => Err(Left::FirmwareNotKnown { what, why: why.clone() }),
+        FirmwareSays::NotKnown(why) if may_be_signed => Err(NotRenewed::FirmwareNotKnown { what, why: why.clone() }),
         FirmwareSays::NotKnown(_) | FirmwareSays::Starts | FirmwareSays::AnythingStarts => Ok(()),
     }
 }

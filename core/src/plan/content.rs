@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
     boot::{
-        EfiLoader,
         env::{MARKER, Marker},
         slot::Slot,
     },
@@ -196,49 +195,6 @@ impl Words {
         let extra = self.extra.iter().map(|arg| settle(arg, &|| format!("kernel argument {arg:?}")));
         Ok(Words { own, extra: extra.collect::<Result<_, _>>()? })
     }
-}
-
-/// Notes on kernel arguments that were asked for and have no effect.
-pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<String> {
-    let unified = payload.unified.as_ref().map(|unified| &unified.cmdline);
-    if !args.payload_only && unified.is_none() {
-        return vec![];
-    }
-    let Some(own) = unified.or(payload.cmdline.as_ref()) else {
-        let note = "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
-        return vec![note.to_owned()];
-    };
-    let said = said(args, own);
-    if said.is_empty() {
-        return vec![];
-    }
-    let why = match unified {
-        Some(_) => "the payload has no kernel but the one in uki.efi, which brings its command line along",
-        None => "the payload's own cmdline is used alone (grubUseUKICmdline or similar)",
-    };
-    vec![format!("{why}, so these have no effect: {}", said.join(" "))]
-}
-
-/// A note on kernel arguments that were asked for and have no effect where Slipway's loader starts the system: of a unified kernel
-/// image and a kernel it takes the first.
-pub fn uki_note(args: &KernelArgs, payload: &PayloadFacts, loader: Option<EfiLoader>) -> Option<String> {
-    let is_beside = payload.unified.is_none() && payload.has_uki();
-    if !is_beside || args.payload_only || loader != Some(EfiLoader::Slipway) {
-        return None;
-    }
-    let said = said(args, payload.cmdline.as_deref().unwrap_or_default()).join(" ");
-    let why = "Slipway's loader starts the payload's uki.efi, which brings its command line along, so under UEFI these have no effect";
-    (!said.is_empty()).then(|| format!("{why}: {said}"))
-}
-
-/// The arguments that were asked for beside the payload's `own`.
-fn said(args: &KernelArgs, own: &str) -> Vec<String> {
-    // machined always passes a platform and a config. An argument that only repeats the payload, or says `none`, needs
-    // no note.
-    let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
-    let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
-    let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
-    platform.into_iter().chain(config).chain(args.extra.iter().cloned()).collect()
 }
 
 /// The FAT32 serial number: the same plan gives the same bytes.

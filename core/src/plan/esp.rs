@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::{
     BiosFacts, Content, Plan, Refusal, Step, SystemFacts, Volume, VolumeFile,
-    bootloader::{BootloaderFacts, EfiOffered, FirmwareSays, KernelLook, Left, RenewalRequest, boot_code},
+    bootloader::{BootloaderFacts, EfiOffered, FirmwareSays, KernelLook, NotRenewed, RenewalRequest, boot_code},
     content::serial,
     missing_files::{has_place, loader},
     renewal::bios_steps,
@@ -143,7 +143,7 @@ impl Draft<'_> {
     /// Make the ESP again, with this boot state. Returns the loader that starts the disk under UEFI then, for people.
     pub fn make_esp(&mut self, env: &BootEnv, request: &RenewalRequest) -> Result<String, Refusal> {
         let (gpt, sector) = (&self.system.gpt, self.system.sector);
-        let unread = || Left::Unreadable("the ESP".to_owned());
+        let unread = || NotRenewed::Unreadable("the ESP".to_owned());
         let facts = self.system.bootloader.as_ref().ok_or_else(unread)?;
         let efi = chosen(request, facts, env)?;
         let bios = request.bios(facts, sector);
@@ -164,7 +164,7 @@ impl Draft<'_> {
         let (volume, part, extent) = (content.volume(), Part::Esp, gpt.part(Part::Esp));
         volume.lay_out(part, extent, sector).map_err(Refusal::Esp)?;
         let bios = bios.map(|(half, new)| bios_steps(gpt, sector, half, new, boot_code(facts))).transpose();
-        let bios = bios.map_err(Left::Esp)?;
+        let bios = bios.map_err(NotRenewed::Esp)?;
         let (head, tail) = ends(extent);
         self.extend(
             part,
@@ -197,11 +197,15 @@ impl Draft<'_> {
 
 /// The UEFI image: the one that was asked for, else Slipway's loader if it starts the kernels of all slots that may boot,
 /// else GRUB. One that the firmware refuses is of no use.
-fn chosen<'r>(request: &'r RenewalRequest, facts: &BootloaderFacts, env: &BootEnv) -> Result<&'r EfiOffered, Left> {
+fn chosen<'r>(
+    request: &'r RenewalRequest,
+    facts: &BootloaderFacts,
+    env: &BootEnv,
+) -> Result<&'r EfiOffered, NotRenewed> {
     let is_used = |slot: &Slot| env.default == *slot || env.states[*slot] != SlotState::Empty;
     let starts = |look: &KernelLook| matches!(look, Ok(None));
     let starts_all = Slot::BOTH.into_iter().filter(is_used).all(|slot| starts(&facts.kernels[slot]));
-    let slipway = || request.offered.slipway.as_ref().ok_or(Left::NotShipped("Slipway's loader for UEFI"));
+    let slipway = || request.offered.slipway.as_ref().ok_or(NotRenewed::NotShipped("Slipway's loader for UEFI"));
     let (own, grub) = match request.loader {
         None => (request.offered.slipway.as_ref().filter(|_| starts_all), Some(&request.offered.grub)),
         Some(EfiLoader::Grub) => (None, Some(&request.offered.grub)),
@@ -212,10 +216,10 @@ fn chosen<'r>(request: &'r RenewalRequest, facts: &BootloaderFacts, env: &BootEn
     for efi in may {
         match &efi.firmware {
             FirmwareSays::Refuses(why) => {
-                refused.get_or_insert_with(|| Left::NotStarted { what: efi.image.to_string(), why: why.clone() });
+                refused.get_or_insert_with(|| NotRenewed::NotStarted { what: efi.image.to_string(), why: why.clone() });
             }
             _ => return Ok(efi),
         }
     }
-    Err(refused.unwrap_or(Left::NotShipped("loader for UEFI")))
+    Err(refused.unwrap_or(NotRenewed::NotShipped("loader for UEFI")))
 }

@@ -2,17 +2,17 @@
 
 use crate::prelude::*;
 
+mod losses;
 mod names;
+mod partition_table;
+
+pub use partition_table::{Covered, GptCopies, GptFacts, Intruder};
 
 use alloc::collections::BTreeMap;
-use core::fmt;
 
 use uuid::Uuid;
 
-use super::{
-    Goal, Step,
-    bootloader_facts::{BiosFacts, BootloaderFacts},
-};
+use super::bootloader_facts::{BiosFacts, BootloaderFacts};
 use crate::{
     boot::{
         EfiLoader,
@@ -28,10 +28,8 @@ use crate::{
             copies::{FatsDiffer, LostSector},
             map::FatMap,
         },
-        gpt::GptError,
         identity::{DiskIdentity, DiskUse},
         layout::Part,
-        loss::Loss,
         meta::Meta,
         volume_fault::VolumeFault,
     },
@@ -41,9 +39,6 @@ use crate::{
     text::quoted,
     units::{Extent, SectorSize},
 };
-
-const REPAIR: &str = "`installer repair` writes it again";
-const REPAIR_TABLE: &str = "`installer repair` writes it again, or says what is in the way";
 
 /// Content of a disk before an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,115 +84,6 @@ pub struct AssetFacts {
     pub loader: Option<EfiLoader>,
     /// The BIOS boot code; x86 only.
     pub bios: Option<BiosFacts>,
-}
-
-/// The partition table of an installed disk.
-#[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the other fields are what their names say")]
-pub struct GptFacts {
-    pub disk_guid: Uuid,
-    /// Byte ranges of our seven partitions, in order.
-    pub parts: [Extent; 7],
-    /// PARTUUIDs, in the same order.
-    pub guids: [Uuid; 7],
-    pub copies: GptCopies,
-    /// Foreign partitions that lie on bytes of ours.
-    pub intruders: Vec<Intruder>,
-    /// Faults for which firmware does not find what it shall, each as a sentence. All verbs work; `repair` mends them.
-    pub faults: Vec<String>,
-    /// Partitions of ours that do not lie where the table says, each with a sentence. `repair` writes the table again.
-    pub misplaced: Vec<(Part, String)>,
-}
-
-/// A foreign partition that lies on bytes of one of ours. A write there damages it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are what their names say")]
-pub struct Intruder {
-    pub number: u32,
-    pub name: String,
-    pub on: Part,
-    /// The numbers of all such partitions: `sgdisk` writes no table in which one of them is left.
-    pub all: Vec<u32>,
-    /// The sectors of the disk.
-    pub sector: SectorSize,
-}
-
-impl Intruder {
-    /// The remedy. `disk`: its path, quoted for a shell.
-    pub fn remedy(&self, disk: &str) -> String {
-        let deletes: Vec<String> = self.all.iter().map(|number| format!("--delete={number}")).collect();
-        let what = match self.all.len() {
-            0 | 1 => "delete or move it, or delete its entry",
-            _ => "delete or move all that lie so, or delete their entries at once",
-        };
-        // It takes a file for a disk with sectors of 512 bytes.
-        let attach = match self.sector {
-            SectorSize::S512 => String::new(),
-            SectorSize::S4096 => {
-                format!("; for an image file, on what `losetup --find --show --sector-size=4096 {disk}` prints")
-            }
-        };
-        format!("{what} with `sgdisk {} {disk}`{attach}", deletes.join(" "))
-    }
-}
-
-impl fmt::Display for Intruder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Intruder { number, name, on, .. } = self;
-        let name = if name.is_empty() { String::new() } else { format!(" ({})", quoted(name)) };
-        write!(f, "partition {number}{name}, which is none of ours, lies on bytes of {on}")
-    }
-}
-
-/// A volume whose file system is whole, and goes on behind the end of its entry, in partitions of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Covered {
-    /// Bytes that it reaches further.
-    pub beyond: u64,
-    /// The first of those partitions.
-    pub by: Intruder,
-}
-
-/// The two copies of a GPT.
-#[derive(Clone, Debug)]
-pub struct GptCopies {
-    /// The fault of the primary header or its entries, if they are not valid.
-    pub primary: Result<(), GptError>,
-    /// The fault of the backup copy.
-    pub backup: Result<(), GptError>,
-    /// Byte offset of the backup header, if it is valid.
-    pub backup_offset: Option<u64>,
-    /// Whether the last block holds the backup header of another table.
-    pub foreign_backup: bool,
-}
-
-impl GptFacts {
-    /// Whether a repair of the table has something to do.
-    pub const fn is_damaged(&self) -> bool {
-        let says_wrong = !self.faults.is_empty() || !self.misplaced.is_empty();
-        self.copies.primary.is_err() || self.copies.backup.is_err() || says_wrong
-    }
-
-    /// The fault to be mended before all else.
-    pub fn urgent(&self) -> Option<String> {
-        if self.copies.primary.is_err() {
-            return Some(
-                "the first copy of the partition table is damaged, and the boot loader reads no other".to_owned(),
-            );
-        }
-        let misplaced = || Some(format!("the partition table is damaged ({})", self.misplaced.first()?.1));
-        self.faults.first().cloned().or_else(misplaced)
-    }
-
-    /// The bytes of a partition.
-    pub const fn part(&self, part: Part) -> Extent {
-        self.parts[part.index()]
-    }
-
-    /// The PARTUUID of a partition.
-    pub const fn guid(&self, part: Part) -> Uuid {
-        self.guids[part.index()]
-    }
 }
 
 /// One slot as found.
@@ -346,6 +232,13 @@ impl SystemFacts {
         Slot::BOTH.into_iter().filter(|slot| self.env.as_ref().is_none_or(|env| env.states[*slot] != SlotState::Empty))
     }
 
+    /// What keeps files of ours from an ESP that is whole: files of others have their names or their room. With the remedy, as
+    /// the beginning of a sentence.
+    pub fn others_in_the_way(&self) -> Option<String> {
+        let others = || format!("move what others have on the ESP elsewhere ({})", self.esp_foreign.join(", "));
+        (self.esp_map.is_some() && !self.esp_foreign.is_empty()).then(others)
+    }
+
     /// A command line for this disk, as a shell takes it, with what its verb needs here: the disk is at rest if nothing runs from
     /// it, and it may be for other machines. `disk` is its path.
     pub fn command(&self, verb: &str, disk: &str) -> String {
@@ -420,80 +313,4 @@ impl SystemFacts {
         }
         warnings
     }
-}
-
-impl SystemFacts {
-    /// What is lost and keeps no plan from its goal, each with its remedy: the next reboot may not come up. `steps` are those of
-    /// the change, which may be the remedy. A repair tells itself what it mends.
-    pub(super) fn losses(&self, goal: Goal, steps: &[Step]) -> Vec<String> {
-        let mut losses = if goal == Goal::Repair { vec![] } else { self.losses_of_copies(steps) };
-        let remedy = |fault: &VolumeFault| fault.format.remedy(str::to_owned);
-        losses.extend(self.losses_of_names(steps));
-        losses.extend(self.data_faults.iter().map(|(part, fault)| match &self.covered {
-            Some(covered) if covered.by.on == *part => {
-                format!("{}: `installer status` says what brings that back", fault.what)
-            }
-            _ => format!("{}: {}, and `installer status` says what else does", fault.what, remedy(fault)),
-        }));
-        losses
-    }
-
-    /// What the disk has a second time.
-    fn losses_of_copies(&self, steps: &[Step]) -> Vec<String> {
-        let mut losses = self.losses_of_the_table();
-        if self.env.is_some() {
-            for (n, path) in PATHS.iter().enumerate().filter(|(n, _)| self.env_copies[*n].is_none()) {
-                let is_it =
-                    |step: &Step| matches!(step, Step::WriteBootEnv { copy, .. } if usize::from(*copy) == n + 1);
-                // A warning of its own tells of one without a place.
-                if self.env_at[n].is_some() {
-                    let remedy = remedy(steps.iter().any(is_it));
-                    losses.push(format!("{} ({path} on the ESP): {remedy}", Loss::BootState(n)));
-                }
-            }
-        }
-        for n in (0..self.meta.valid.len()).filter(|n| self.meta.valid != [false, false] && !self.meta.valid[*n]) {
-            let is_it = |step: &Step| matches!(step, Step::WriteMetaCopy { copy, .. } if usize::from(*copy) == n + 1);
-            losses.push(format!("{}: {}", Loss::Meta(n), remedy(steps.iter().any(is_it))));
-        }
-        losses.extend(self.losses_of_the_esp());
-        losses
-    }
-
-    fn losses_of_the_table(&self) -> Vec<String> {
-        let (copies, mut losses) = (&self.gpt.copies, Vec::new());
-        if let Err(why) = &copies.primary {
-            losses.push(format!(
-                "the first copy of the partition table is damaged ({why}), and the boot loader reads no other: {REPAIR_TABLE}"
-            ));
-        }
-        if let Err(why) = &copies.backup {
-            losses.push(format!("the second copy of the partition table is damaged ({why}): {REPAIR_TABLE}"));
-        }
-        let wrong = self.gpt.faults.iter().chain(self.gpt.misplaced.iter().map(|(_, why)| why));
-        losses.extend(wrong.map(|why| format!("the partition table is damaged ({why}): {REPAIR_TABLE}")));
-        losses
-    }
-
-    fn losses_of_the_esp(&self) -> Vec<String> {
-        let mut losses = Vec::new();
-        match self.esp_fats.as_ref().map(|fats| fats.whole) {
-            Some(Some((whole, _))) => {
-                losses.push(format!("{}: {REPAIR}", Loss::Fat(1 - whole)));
-            }
-            Some(None) => losses.push(format!("{}: `fsck.vfat`", Loss::Fats)),
-            None if self.esp_lost => losses.push(format!("firmware finds no boot loader on the ESP: {REPAIR}")),
-            None if self.list_missing => losses.push(format!(
-                "{}, so nothing tells whether the boot loaders are whole: `installer status` names the remedy",
-                Loss::Chain
-            )),
-            None => {}
-        }
-        losses.extend(self.esp_sectors.iter().map(|lost| format!("{}: {REPAIR}", Loss::Sector(lost))));
-        losses
-    }
-}
-
-const fn remedy(is_written: bool) -> &'static str {
-    if is_written { "this writes it again" } else { REPAIR }
 }

@@ -26,9 +26,9 @@ use alloc::collections::BTreeMap;
 
 use super::{
     AssetFacts, BiosFacts, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume,
-    content::{SlotContent, kernel_args_notes},
+    content::SlotContent,
     esp::{EspContent, chain},
-    kernel_note::kernel_note,
+    kernel_notes::{kernel_args_notes, kernel_note},
     step::ends,
     upgrade::UNSIGNED,
 };

@@ -6,6 +6,7 @@
 use crate::prelude::*;
 
 mod activate;
+mod after_failure;
 pub mod auto_upgrade;
 mod boot_menu;
 pub mod bootloader;
@@ -15,13 +16,14 @@ mod content;
 mod enroll;
 mod esp;
 mod facts;
-mod found;
+mod goal;
 mod grow;
-mod held;
 mod history;
+mod holds_payload;
+mod ids;
 mod install;
 mod intruder;
-mod kernel_note;
+mod kernel_notes;
 mod lba0;
 mod mend_table;
 mod meta;
@@ -43,22 +45,24 @@ mod wipe;
 
 pub use crate::snapshot::head::HeadChange;
 pub use activate::{ActivateRequest, activate};
+pub use after_failure::state_after_failure;
 pub use boot_menu::boot_menu;
 pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
-pub use content::{Described, SlotContent, Words, kernel_args_notes, uki_note};
+pub use content::{Described, SlotContent, Words};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
 pub use facts::{
     AssetFacts, Covered, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, Unreadable,
     VolumeHolds,
 };
-pub use found::found;
+pub use goal::Goal;
 pub use grow::{EphemeralContent, FileSystemGrowth, GrowFacts, Growth, Known, grow};
 pub use history::Asked;
+pub use ids::Ids;
 pub use install::{InstallRequest, install, is_refused_by_the_disk, room};
 pub use intruder::beside_others;
-pub use kernel_note::kernel_note;
+pub use kernel_notes::{kernel_args_notes, kernel_note, uki_note};
 pub use lba0::{Lba0Facts, lba0};
 pub use mend_table::{Lba0, MendTableFacts, mend_table};
 pub use meta::meta;
@@ -92,96 +96,6 @@ use crate::{
     report::Left,
     units::{Extent, MIB, approx},
 };
-
-/// All that would otherwise be random or depend on the clock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Ids {
-    /// Disk GUID.
-    pub disk: Uuid,
-    /// PARTUUIDs by partition number; the file systems have the same UUIDs.
-    pub parts: [Uuid; 7],
-    /// Time stamp of files, seconds since 1970 UTC.
-    pub time: u64,
-}
-
-impl Ids {
-    /// GUIDs derived from a seed, for reproducible images. Version 8 (RFC 9562, section 5.8): the first 128 bits of
-    /// SHA-256 over the seed and the GUID's purpose.
-    pub fn seeded(seed: Sha256, time: u64) -> Self {
-        let guid = |label: &str| {
-            let digest = Sha256::of(&[&seed.0, label.as_bytes()].concat());
-            let mut bytes = [0; 16];
-            bytes.copy_from_slice(&digest.0[..16]);
-            Uuid::new_v8(bytes)
-        };
-        Ids { disk: guid("disk"), parts: Part::ALL.map(|part| guid(part.name())), time }
-    }
-
-    /// Nil GUIDs, for a plan that is only made to be hashed.
-    pub const fn none(time: u64) -> Self {
-        Ids { disk: Uuid::nil(), parts: [Uuid::nil(); 7], time }
-    }
-
-    /// The PARTUUID of a partition.
-    pub const fn part(&self, part: Part) -> Uuid {
-        self.parts[part.index()]
-    }
-}
-
-/// The goal of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Goal {
-    /// A fresh system on a whole disk.
-    Install,
-    /// A new system in the other slot, tried at the next boot.
-    Upgrade,
-    /// A new system in the other slot, not tried yet.
-    Stage,
-    /// The next boot tries the staged system.
-    Activate,
-    /// The running trial becomes the default.
-    Confirm,
-    /// The other slot becomes the default, or the trial is given up.
-    Rollback,
-    /// STATE or EPHEMERAL is wiped.
-    Wipe,
-    /// The META tags change.
-    Meta,
-    /// What is lost is made again from what is still there.
-    Repair,
-    /// The disk tells why the running trial is not confirmed.
-    Trial,
-    /// EPHEMERAL takes the rest of a larger disk.
-    Grow,
-    /// The boot loaders are those of the installer.
-    Bootloader,
-    /// Whether a person at the keyboard may choose a slot.
-    Menu,
-    /// A copy of what belongs to a system is in its slot, or was put back.
-    Snapshot,
-}
-
-impl fmt::Display for Goal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Goal::Install => "install",
-            Goal::Upgrade => "upgrade",
-            Goal::Stage => "stage",
-            Goal::Activate => "activate",
-            Goal::Confirm => "confirm",
-            Goal::Rollback => "rollback",
-            Goal::Wipe => "wipe",
-            Goal::Meta => "meta",
-            Goal::Repair => "repair",
-            Goal::Trial => "trial",
-            Goal::Grow => "grow",
-            Goal::Bootloader => "bootloader",
-            Goal::Menu => "menu",
-            Goal::Snapshot => "snapshot",
-        })
-    }
-}
 
 /// Everything that a run will write, decided before the first write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -352,7 +266,7 @@ impl Plan {
     }
 
     /// State of the disk if step `failed` (from 0) does not come to its end: for observers, and for a run that a signal
-    /// ends. Once a step has failed, [`found()`] tells the state.
+    /// ends. Once a step has failed, [`state_after_failure`] tells the state.
     pub fn left_by(&self, failed: usize) -> Left {
         let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
         let (before, after) = self.steps.split_at(failed);

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use alloc::borrow::Cow;
 
-use super::{bootloader::Left, facts::Intruder};
+use super::{bootloader::NotRenewed, facts::Intruder};
 use crate::{
     boot::{
         running::Running,
@@ -141,7 +141,7 @@ pub enum Refusal {
     LaterSlot { slot: Slot, what: String, allow: &'static str },
     /// The boot loaders stay as they are.
     #[error(transparent)]
-    Bootloader(#[from] Left),
+    Bootloader(#[from] NotRenewed),
     /// The payload was tried on this disk with the same command line, and given up.
     #[error(
         "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back", version.as_deref().unwrap_or("which has no version")
@@ -229,10 +229,8 @@ impl Refusal {
     /// The place of the fault: disk, environment or input.
     pub const fn kind(&self) -> FailureKind {
         match self {
-            Refusal::Version { .. }
-            | Refusal::NotInSetupMode
-            | Refusal::OptionRom { .. }
-            | Refusal::Bootloader(Left::FirmwareNotKnown { .. } | Left::NotShipped(_)) => FailureKind::Environment,
+            Refusal::Bootloader(why) => why.kind(),
+            Refusal::Version { .. } | Refusal::NotInSetupMode | Refusal::OptionRom { .. } => FailureKind::Environment,
             Refusal::NotRunning(_)
             | Refusal::NotOffline(_)
             | Refusal::Unconfirmed(_)
@@ -256,9 +254,6 @@ impl Refusal {
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
             | Refusal::NoRoomForSnapshot { .. }
-            | Refusal::Bootloader(
-                Left::Esp(_) | Left::Missing(_) | Left::Unreadable(_) | Left::Damaged(_) | Left::TrialPending(_),
-            )
             | Refusal::WouldNotStart { .. }
             | Refusal::NextUnknown
             | Refusal::InUse(_)
@@ -279,13 +274,6 @@ impl Refusal {
             | Refusal::Older { .. }
             | Refusal::LaterSlot { .. }
             | Refusal::SnapshotInTheClear(_)
-            | Refusal::Bootloader(
-                Left::Older { .. }
-                | Left::NotStarted { .. }
-                | Left::Kernel { .. }
-                | Left::KernelUnread { .. }
-                | Left::OtherArch { .. },
-            )
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }
@@ -322,16 +310,8 @@ impl Refusal {
             Refusal::Version { .. } => FailureId::VersionPolicy,
             Refusal::Unsigned(_) | Refusal::LaterSlot { .. } => FailureId::UnsignedUpgrade,
             Refusal::Older { .. } => FailureId::OlderEpoch,
-            Refusal::Bootloader(Left::OtherArch { .. }) => FailureId::BootloaderArchitecture,
-            Refusal::Bootloader(Left::Esp(_) | Left::Missing(_)) | Refusal::ForeignFiles(_) => FailureId::EspUnfit,
-            Refusal::Bootloader(Left::Unreadable(_)) => FailureId::BootChainUnreadable,
-            Refusal::Bootloader(Left::Older { .. }) => FailureId::OlderBootloader,
-            Refusal::Bootloader(Left::NotStarted { .. }) => FailureId::BootloaderNotStarted,
-            Refusal::Bootloader(Left::Kernel { .. } | Left::KernelUnread { .. }) => FailureId::KernelNotStarted,
-            Refusal::Bootloader(Left::FirmwareNotKnown { .. }) => FailureId::SecureBootUnknown,
-            Refusal::Bootloader(Left::NotShipped(_)) => FailureId::BootloaderNotShipped,
-            Refusal::Bootloader(Left::Damaged(_)) => FailureId::BootChainDamaged,
-            Refusal::Bootloader(Left::TrialPending(_)) => FailureId::TrialPending,
+            Refusal::Bootloader(why) => why.id(),
+            Refusal::ForeignFiles(_) => FailureId::EspUnfit,
             Refusal::KnownBad { .. } => FailureId::KnownBad,
             Refusal::KernelArgsLost(_) => FailureId::KernelArgumentsLost,
             Refusal::MetaDamaged => FailureId::MetaDamaged,

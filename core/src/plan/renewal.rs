@@ -23,7 +23,7 @@ use crate::prelude::*;
 
 use super::{
     BiosFacts, Content, Goal, GptFacts, Plan, Refusal, Refusals, RequestBase, RunsFrom, Step, SystemFacts, VolumeFile,
-    bootloader::{BootloaderChange, Due, Left, RenewalRequest},
+    bootloader::{BootloaderChange, Due, NotRenewed, RenewalRequest},
     slots::{Draft, Slots},
 };
 use crate::{
@@ -58,7 +58,7 @@ pub fn update_bootloader(
         _ => {
             let slots = Slots::new(runs_from, system, base.now)?;
             if let Some(trial) = slots.copies.env.once {
-                return Err(Refusal::from(Left::TrialPending(trial)).into());
+                return Err(Refusal::from(NotRenewed::TrialPending(trial)).into());
             }
         }
     }
@@ -70,11 +70,11 @@ pub fn update_bootloader(
 
 impl Draft<'_> {
     /// Renew the boot loaders: with the change that this is, or the reason why they stay as they are.
-    pub fn renew(&mut self, request: &RenewalRequest) -> Result<BootloaderChange, Left> {
+    pub fn renew(&mut self, request: &RenewalRequest) -> Result<BootloaderChange, NotRenewed> {
         let (gpt, sector) = (&self.system.gpt, self.system.sector);
-        let facts = self.system.bootloader.as_ref().ok_or_else(|| Left::Unreadable("the ESP".to_owned()))?;
+        let facts = self.system.bootloader.as_ref().ok_or_else(|| NotRenewed::Unreadable("the ESP".to_owned()))?;
         let due = request.due(facts, &self.kernels, sector)?;
-        let steps = steps(&due, &request.path(), gpt, sector).map_err(Left::Esp)?;
+        let steps = steps(&due, &request.path(), gpt, sector).map_err(NotRenewed::Esp)?;
         if let Some(reason) = &due.overridden {
             self.is_because(reason);
             self.warnings.push(reason.clone());

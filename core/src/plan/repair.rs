@@ -375,14 +375,11 @@ fn left(system: &SystemFacts, default: Slot, esp: &Esp) -> Vec<String> {
         left.push(format!("{}: {REMEDY}", Loss::Fats));
     }
     let lost = PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path));
-    let foreign = system.esp_foreign.join(", ");
-    // A file system that is whole has no place only because of others.
     let again = match copy_of_the_fat(system) {
         Some(_) => Some("run `installer repair` once more".to_owned()),
-        None if system.esp_map.is_none() || foreign.is_empty() => None,
-        None => Some(format!(
-            "move what others have on the ESP elsewhere ({foreign}), and run `installer repair` once more"
-        )),
+        None => {
+            system.others_in_the_way().map(|move_them| format!("{move_them}, and run `installer repair` once more"))
+        }
     };
     for path in lost.filter(|_| matches!(esp, Esp::Kept)) {
         left.push(format!(

@@ -43,8 +43,8 @@ use alloc::collections::BTreeMap;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SlotFacts, Step, System, SystemFacts, Volume,
     bootloader::RenewalRequest,
-    content::{Described, SlotContent, kernel_args_notes, uki_note},
-    kernel_note::kernel_note,
+    content::{Described, SlotContent},
+    kernel_notes::{kernel_args_notes, kernel_note, uki_note},
     rebuild_boot_state::is_marked_good,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
     snapshot_request::SnapshotRequest,

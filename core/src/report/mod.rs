@@ -52,7 +52,7 @@ pub use layout::{InstalledSystem, LayoutReport};
 pub use left::{Left, NOTHING_WRITTEN};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
-pub use next_step::{Beside, NextStep, next_step};
+pub use next_step::{NextStep, StatusFacts, next_step};
 pub use payload::{ChecksumReport, InspectReport, PullReport, PushReport, SignReport};
 pub use snapshot::{SnapshotEntry, SnapshotReport, SnapshotStatus};
 pub use status::{SlotStatus, StatusReport};

@@ -4,6 +4,7 @@
 
 use crate::prelude::*;
 
+mod esp;
 mod table;
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::layout::Part,
-    plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::Left},
+    plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::NotRenewed},
     snapshot::head,
     text::quoted,
     units::Extent,
@@ -43,9 +44,9 @@ impl NextStep {
     }
 }
 
-/// Facts about a disk beside those that plans are made from.
-#[derive(Clone, Debug)]
-pub struct Beside<'a> {
+/// What `status` knows of a disk beside the facts that plans are made from.
+#[derive(Clone, Debug, Default)]
+pub struct StatusFacts<'a> {
     /// Path of the disk.
     pub disk: &'a str,
     /// Whether it is an image file.
@@ -59,7 +60,7 @@ pub struct Beside<'a> {
     /// Whether the boot chain is damaged.
     pub chain_damaged: bool,
     /// The boot loaders in place of damaged ones may not start, and that has to be accepted first.
-    pub not_started: Option<Left>,
+    pub not_started: Option<NotRenewed>,
     /// If `repair` cannot write the list of the boot chain that is missing: whether `bootloader update` replaces the loaders.
     pub unlisted: Option<Result<(), String>>,
     /// Whether there are problems at all.
@@ -69,10 +70,10 @@ pub struct Beside<'a> {
 }
 
 /// Decide. Earlier rows are more urgent, or stand in the way of the rest.
-pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
-    let base = RequestBase { disk: beside.disk.to_owned(), now: 0, asked: Asked::default() };
+pub fn next_step(facts: &SystemFacts, status: &StatusFacts) -> NextStep {
+    let base = RequestBase { disk: status.disk.to_owned(), now: 0, asked: Asked::default() };
     let runs_from = if facts.running.slot().is_some() { RunsFrom::Inside } else { RunsFrom::Offline };
-    let on = Deciding { facts, beside, base, runs_from };
+    let on = Deciding { facts, status, base, runs_from };
     let rows = [
         Deciding::writer,
         Deciding::clone,
@@ -108,7 +109,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
     let step = rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"));
     let is_repair = step.command.as_ref().is_some_and(|command| command.starts_with("installer repair "));
     // It begins with the table, whatever else it has to do.
-    beside.shrunk.clone().filter(|_| is_repair).map_or(step, words)
+    status.shrunk.clone().filter(|_| is_repair).map_or(step, words)
 }
 
 const VERIFIES: &str = "reads everything, and names what is damaged";
@@ -121,7 +122,7 @@ fn words(why: impl Into<String>) -> NextStep {
 
 struct Deciding<'a> {
     facts: &'a SystemFacts,
-    beside: &'a Beside<'a>,
+    status: &'a StatusFacts<'a>,
     base: RequestBase,
     runs_from: RunsFrom,
 }
@@ -130,35 +131,11 @@ struct Deciding<'a> {
 impl Deciding<'_> {
     /// The other program's writes change the next step.
     fn writer(&self) -> Option<NextStep> {
-        self.beside.writer.map(|writer| words(format!("wait: {}", writer.what())))
+        self.status.writer.map(|writer| words(format!("wait: {}", writer.what())))
     }
 
     fn clone(&self) -> Option<NextStep> {
-        self.beside.detach.clone().map(words)
-    }
-
-    fn esp_lost(&self) -> Option<NextStep> {
-        if self.facts.esp_boot_sector.is_some() {
-            let why = "the first sector of the ESP is damaged: writes it again from its copy, and all files are there";
-            return Some(self.command("installer repair --disk {disk}", why));
-        }
-        if !plan::makes_esp(self.facts) {
-            return None;
-        }
-        let why =
-            "files of the boot loader are missing from the ESP: writes them again, and keeps the slots and all data";
-        let foreign = self.facts.esp_foreign.join(", ");
-        Some(match (plan::formats_esp(self.facts), foreign.is_empty()) {
-            (true, false) => self.command(
-                "installer repair --disk {disk} --force",
-                &format!("makes the ESP again, and keeps the slots and all data. First copy what others have on it: {foreign}"),
-            ),
-            (true, true) => self.command(
-                "installer repair --disk {disk}",
-                "the ESP is no whole file system with a boot loader: makes it again, and keeps the slots and all data",
-            ),
-            (false, _) => self.command("installer repair --disk {disk}", why),
-        })
+        self.status.detach.clone().map(words)
     }
 
     fn boot_state_lost(&self) -> Option<NextStep> {
@@ -167,7 +144,7 @@ impl Deciding<'_> {
         }
         let repair = self.verb(self.repair(), "repair", "makes the boot state again; what boots stays what boots");
         let confirm = || self.verb(self.confirm(), "confirm", "once the system is well: it becomes the default");
-        let is_refused = self.beside.shrunk.is_some();
+        let is_refused = self.status.shrunk.is_some();
         let step = if is_refused { confirm().or(repair) } else { repair.or_else(confirm) };
         step.or_else(|| Some(self.reinstall("the boot state is lost, and cannot be made again")))
     }
@@ -190,7 +167,7 @@ impl Deciding<'_> {
         let Running::This { slot, trial: true } = self.facts.running else { return None };
         let env = self.facts.env.as_ref().filter(|env| env.once.is_none() && env.states[slot] == SlotState::Tried)?;
         // Its guard may reset the machine at any time.
-        if self.beside.chain_damaged {
+        if self.status.chain_damaged {
             return None;
         }
         let name = self.name(slot);
@@ -205,15 +182,6 @@ impl Deciding<'_> {
     fn copy_lost(&self) -> Option<NextStep> {
         let tags = if self.facts.meta.blank { ". META begins anew: its tags are lost" } else { "" };
         self.verb(self.repair(), "repair", &format!("writes again what is lost; what boots stays what boots{tags}"))
-    }
-
-    fn boot_chain(&self) -> Option<NextStep> {
-        self.beside.chain_damaged.then_some(())?;
-        // One sector, and what the loaders start is whole.
-        let default = self.default_left().filter(|_| self.runs_from == RunsFrom::Offline);
-        let why = "before any reboot: writes the damaged boot loaders anew. If that is refused, a live medium that has boot \
-                   loaders does it, with --offline; all data stays";
-        default.or_else(|| self.esp_contradicts()).or_else(|| Some(self.renewal(why)))
     }
 
     fn nothing_boots(&self) -> Option<NextStep> {
@@ -276,15 +244,17 @@ impl Deciding<'_> {
         let version = self.facts.slots[!other].version();
         let failed = self.facts.env.as_ref().is_some_and(|env| env.came_back(other));
         let again = if failed { "; with what failed its trial there, give --retry-bad" } else { "" };
-        let why = format!("slot {other} is damaged: writes it again, with any payload but {version}{again}");
-        self.upgrade(&why).or_else(|| self.inside(&format!("slot {other} is damaged")))
+        let how = format!("writes it again, with any payload but {version}{again}");
+        self.upgrade_or_boot(&format!("slot {other} is damaged"), &how)
     }
 
     fn incomplete(&self) -> Option<NextStep> {
         let env = self.facts.env.as_ref()?;
         let slot = Some(!env.default).filter(|slot| env.is_incomplete(*slot))?;
-        let what = format!("slot {slot} is incomplete, because an upgrade was interrupted");
-        self.upgrade(&format!("{what}: writes it anew")).or_else(|| self.inside(&what))
+        self.upgrade_or_boot(
+            &format!("slot {slot} is incomplete, because an upgrade was interrupted"),
+            "writes it anew",
+        )
     }
 
     fn refused_by_digest(&self) -> Option<NextStep> {
@@ -292,13 +262,12 @@ impl Deciding<'_> {
         let is_refused = |slot: &Slot| env.states[*slot] == SlotState::Tried && env.fault(*slot) == Some(Fault::Digest);
         let other = self.other().filter(is_refused)?;
         let what = format!("a file of {} was damaged on the disk, so it was never tried", self.name(other));
-        self.upgrade(&format!("{what}: writes it again")).or_else(|| self.inside(&what))
+        self.upgrade_or_boot(&what, "writes it again")
     }
 
     fn trial_failed(&self) -> Option<NextStep> {
         let other = self.other().filter(|other| self.facts.env.as_ref().is_some_and(|env| env.came_back(*other)))?;
-        let why = format!("{} failed its trial: take another payload", self.name(other));
-        self.upgrade(&why).or_else(|| self.inside(&format!("{} failed its trial", self.name(other))))
+        self.upgrade_or_boot(&format!("{} failed its trial", self.name(other)), "take another payload")
     }
 
     fn staged(&self) -> Option<NextStep> {
@@ -328,20 +297,9 @@ impl Deciding<'_> {
         self.meta_is_lost().then(|| self.command("installer meta set KEY=VALUE --disk {disk}", &why))
     }
 
-    fn list_missing(&self) -> Option<NextStep> {
-        self.facts.list_missing.then_some(())?;
-        let what = "the checksums of the boot loaders are missing from the ESP";
-        let others = format!("{what}, and these are not this installer's");
-        Some(match &self.beside.unlisted {
-            None => self.command("installer repair --disk {disk}", &format!("{what}: writes them again")),
-            Some(Ok(())) => self.renewal(&format!("{others}: replaces them, so that `installer repair` lists them")),
-            Some(Err(why)) => words(format!("{others}, so nothing tells whether they are whole: {why}")),
-        })
-    }
-
     fn data_lost(&self) -> Option<NextStep> {
         let (part, fault) = self.facts.data_faults.first_key_value()?;
-        let (remedy, disk) = (fault.format.remedy(|program| self.on_part(*part, program)), quoted(self.beside.disk));
+        let (remedy, disk) = (fault.format.remedy(|program| self.on_part(*part, program)), quoted(self.status.disk));
         Some(words(format!(
             "{}. What boots is whole. {remedy}. If nothing does, `installer wipe {part} --disk {disk} --format-data` makes a \
              new file system, and what was in it is gone",
@@ -349,42 +307,24 @@ impl Deciding<'_> {
         )))
     }
 
-    /// Files on the ESP share clusters, or the like: only the file system's own tool can tell them apart.
-    fn esp_contradicts(&self) -> Option<NextStep> {
-        let is_lost = self.facts.env_at.contains(&None);
-        let is_shared =
-            self.beside.esp_contradicts || self.facts.history.as_ref().is_some_and(|history| !history.is_kept());
-        let why = "the file system of the ESP contradicts itself, so nothing is written to it: mends that, and `installer \
-                   status` then says what is left to do";
-        let (foreign, disk) = (self.facts.esp_foreign.join(", "), quoted(self.beside.disk));
-        if is_lost && !is_shared && self.facts.esp_map.is_some() && !foreign.is_empty() {
-            return Some(words(format!(
-                "move what others have on the ESP elsewhere ({foreign}): it has the names or the room of lost files; then \
-                 `installer repair --disk {disk}` writes them again"
-            )));
-        }
-        (is_lost || is_shared)
-            .then(|| NextStep { command: Some(self.on_part(Part::Esp, "fsck.vfat -a")), why: why.to_owned() })
-    }
-
     /// A command for one partition. An image may be a copy of a disk that is attached, whose partitions the links then name.
     fn on_part(&self, part: Part, command: &str) -> String {
-        if !self.beside.is_image {
+        if !self.status.is_image {
             return format!("{command} /dev/disk/by-partuuid/{}", self.facts.gpt.guid(part));
         }
-        let (Extent { offset, len }, disk) = (self.facts.gpt.part(part), quoted(self.beside.disk));
+        let (Extent { offset, len }, disk) = (self.facts.gpt.part(part), quoted(self.status.disk));
         let attach = format!("losetup --find --show --offset={offset} --sizelimit={len} {disk}");
         format!("part=$({attach}) && {command} \"$part\"; losetup --detach \"$part\"")
     }
 
     fn problems(&self) -> Option<NextStep> {
-        self.beside.problems.then(|| self.command("installer verify --disk {disk}", VERIFIES))
+        self.status.problems.then(|| self.command("installer verify --disk {disk}", VERIFIES))
     }
 
     /// Slots that were not read may be damaged.
     fn not_read(&self) -> Option<NextStep> {
         let is_read = self.facts.in_use().all(|slot| self.facts.slots[slot].whole.is_some());
-        let verify = format!("installer verify --disk {}", quoted(self.beside.disk));
+        let verify = format!("installer verify --disk {}", quoted(self.status.disk));
         (!is_read).then(|| words(format!("none: what was read is well. `{verify}` reads the root file systems, too")))
     }
 }
@@ -408,25 +348,23 @@ impl Deciding<'_> {
     /// A verb, if it is not refused and does something.
     fn verb(&self, plan: Result<Plan, Refusals>, verb: &str, why: &str) -> Option<NextStep> {
         let does_something = plan.is_ok_and(|plan| !plan.steps.is_empty());
-        let command = || self.facts.command(verb, self.beside.disk);
+        let command = || self.facts.command(verb, self.status.disk);
         does_something.then(|| NextStep { command: Some(command()), why: why.to_owned() })
     }
 
     fn upgrade(&self, why: &str) -> Option<NextStep> {
         let taken = plan::takes_an_upgrade(self.runs_from, self.facts);
-        let command = || self.facts.command("upgrade", self.beside.disk);
+        let command = || self.facts.command("upgrade", self.status.disk);
         taken.then(|| NextStep { command: Some(command()), why: why.to_owned() })
     }
 
-    fn renewal(&self, why: &str) -> NextStep {
-        let command = self.facts.command("bootloader update", self.beside.disk);
-        match &self.beside.not_started {
-            Some(left) => NextStep {
-                command: Some(format!("{command} --ignore-secure-boot")),
-                why: format!("{why}. But {left}: there, sign it first (`installer uki --program`)"),
-            },
-            None => NextStep { command: Some(command), why: why.to_owned() },
-        }
+    /// An upgrade, which mends what is wrong. Where none runs from here, the disk's own system takes it.
+    fn upgrade_or_boot(&self, what: &str, how: &str) -> Option<NextStep> {
+        self.upgrade(&format!("{what}: {how}")).or_else(|| self.inside(what))
+    }
+
+    fn by_repair(&self, why: &str) -> NextStep {
+        self.command("installer repair --disk {disk}", why)
     }
 
     fn meta_is_lost(&self) -> bool {
@@ -447,7 +385,7 @@ impl Deciding<'_> {
                 "{why}: start a live medium; `installer status --disk PATH` names there what helps, and whether the data stays"
             )),
             None => NextStep {
-                command: Some(format!("{} --force", self.facts.command("install", self.beside.disk))),
+                command: Some(format!("{} --force", self.facts.command("install", self.status.disk))),
                 why: format!("{why}. This command erases all data"),
             },
         }
@@ -485,6 +423,6 @@ impl Deciding<'_> {
     }
 
     fn command(&self, command: &str, why: &str) -> NextStep {
-        NextStep { command: Some(command.replace("{disk}", &quoted(self.beside.disk))), why: why.to_owned() }
+        NextStep { command: Some(command.replace("{disk}", &quoted(self.status.disk))), why: why.to_owned() }
     }
 }

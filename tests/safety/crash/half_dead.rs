@@ -11,7 +11,7 @@ use slipway_core::{
     boot::EfiLoader,
     disk::{layout::Part, meta::ADV_BYTES},
     plan::{Plan, RunsFrom, Step, bootloader::RenewalRequest},
-    report::{Beside, FailureKind, next_step},
+    report::{FailureKind, StatusFacts, next_step},
     units::Extent,
 };
 use slipway_test_support::fixtures::DISK_BYTES;
@@ -157,19 +157,8 @@ fn a_volume_that_cannot_be_read_has_a_fault() {
         let facts = probe::system(&disk, &story.cmdline).unwrap();
         let fault = &facts.data_faults[&part].what;
         assert!(fault.starts_with(&format!("{part}: its beginning cannot be read: at byte {at}")), "{fault}");
-        let beside = Beside {
-            disk: "disk",
-            is_image: true,
-            writer: None,
-            detach: None,
-            shrunk: None,
-            esp_contradicts: false,
-            chain_damaged: false,
-            not_started: None,
-            unlisted: None,
-            problems: true,
-        };
-        let step = next_step(&facts, &beside);
+        let status = StatusFacts { disk: "disk", is_image: true, problems: true, ..StatusFacts::default() };
+        let step = next_step(&facts, &status);
         assert!(step.why.contains("xfs_repair") && step.why.contains(&format!("installer wipe {part}")), "{step:?}");
     }
 }

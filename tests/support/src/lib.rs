@@ -45,6 +45,18 @@ pub fn assert_golden(file: &str, text: &str) {
     assert_eq!(text, expected, "{}", path.display());
 }
 
+/// The texts of all files below a directory, one behind the other.
+pub fn read_all(dir: &Path, out: &mut String) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_all(&path, out);
+        } else {
+            out.push_str(&String::from_utf8_lossy(&fs::read(path).unwrap()));
+        }
+    }
+}
+
 /// Every verb and verb of a verb, as the words that lead to it; the first is the program alone.
 pub fn verbs() -> Vec<Vec<String>> {
     fn below(command: &clap::Command, words: &[String], found: &mut Vec<Vec<String>>) {

@@ -9,20 +9,20 @@ impl Deciding<'_> {
     pub(super) fn partition_table(&self) -> Option<NextStep> {
         let gpt = &self.facts.gpt;
         let why = format!("{}: writes the table again, and keeps all data", gpt.urgent()?);
-        Some(self.command("installer repair --disk {disk}", &why))
+        Some(self.by_repair(&why))
     }
 
     pub(super) fn intruder(&self) -> Option<NextStep> {
         let intruder = self.facts.gpt.intruders.first()?;
-        let delete = || format!("{intruder}: {}", intruder.remedy(&quoted(self.beside.disk)));
+        let delete = || format!("{intruder}: {}", intruder.remedy(&quoted(self.status.disk)));
         // `sgdisk` writes no table, either, as long as there is no room for it.
-        Some(words(self.beside.shrunk.clone().unwrap_or_else(delete)))
+        Some(words(self.status.shrunk.clone().unwrap_or_else(delete)))
     }
 
     /// The entry of a volume was made again too small, and another one behind it.
     pub(super) fn covered(&self) -> Option<NextStep> {
         let Covered { beyond, by } = self.facts.covered.as_ref()?;
-        let (part, disk) = (by.on, quoted(self.beside.disk));
+        let (part, disk) = (by.on, quoted(self.status.disk));
         Some(words(format!(
             "{}. It reaches {beyond} bytes further, and {by}. If nothing is on that, {}; then `installer repair --disk {disk}` makes \
              {part} as large as it was",
@@ -51,16 +51,15 @@ impl Deciding<'_> {
         // An upgrade to what the other slot holds writes nothing.
         let (version, what) = (self.facts.slots[!*slot].version(), self.name(*slot));
         let what = format!("the kernel arguments of {what} name {part} by a PARTUUID that it no longer has");
-        self.upgrade(&format!("{what}: writes that slot again, with any payload but {version}"))
-            .or_else(|| self.inside(&what))
+        self.upgrade_or_boot(&what, &format!("writes that slot again, with any payload but {version}"))
     }
 
     /// Programs for tables take an image for a disk with sectors of 512 bytes. They find no table for others.
     fn on_table(&self, command: &str, why: &str) -> NextStep {
-        if !self.beside.is_image || self.facts.sector == SectorSize::S512 {
+        if !self.status.is_image || self.facts.sector == SectorSize::S512 {
             return self.command(command, why);
         }
-        let (bytes, disk) = (self.facts.sector.bytes(), quoted(self.beside.disk));
+        let (bytes, disk) = (self.facts.sector.bytes(), quoted(self.status.disk));
         let attach = format!("losetup --find --show --sector-size={bytes} {disk}");
         let command = command.replace("{disk}", "\"$disk\"");
         NextStep {
@@ -72,6 +71,6 @@ impl Deciding<'_> {
     pub(super) fn backup_table(&self) -> Option<NextStep> {
         let lost = self.facts.gpt.copies.backup.is_err();
         let why = "writes the second copy of the partition table again";
-        lost.then(|| self.command("installer repair --disk {disk}", why))
+        lost.then(|| self.by_repair(why))
     }
 }
