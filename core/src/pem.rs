@@ -4,9 +4,12 @@ use crate::prelude::*;
 
 /// The byte order mark of UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
-const BEGIN: &[u8] = b"-----BEGIN ";
-const END: &[u8] = b"-----END ";
-const DASHES: &[u8] = b"-----";
+/// A section's first line begins with this, then its label, then [`DASHES`].
+pub(crate) const BEGIN: &str = "-----BEGIN ";
+/// So does its last line with this.
+pub(crate) const END: &str = "-----END ";
+/// End of both lines.
+pub(crate) const DASHES: &str = "-----";
 
 /// The lines of a PEM file, as parsers take them. A parser leaves out a section whose first line is indented, has a mark before
 /// it, or is joined to the last line of the section before; and it says nothing.
@@ -29,10 +32,10 @@ pub fn lines(text: &[u8]) -> Vec<u8> {
 
 /// Where another section begins in a line: in one that ends a section, whatever is between them, or behind dashes.
 fn next_begin(line: &[u8]) -> Option<usize> {
-    let is_end = line.starts_with(END);
+    let is_end = line.starts_with(END.as_bytes());
     (1..line.len()).find(|at| {
         let (before, rest) = line.split_at(*at);
-        rest.starts_with(BEGIN) && (is_end || without_end(before).ends_with(DASHES))
+        rest.starts_with(BEGIN.as_bytes()) && (is_end || without_end(before).ends_with(DASHES.as_bytes()))
     })
 }
 

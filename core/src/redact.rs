@@ -3,6 +3,8 @@
 
 use crate::prelude::*;
 
+use crate::pem::{BEGIN, DASHES, END};
+
 /// The text in place of a secret.
 pub const REMOVED: &str = "[removed]";
 
@@ -57,14 +59,12 @@ pub fn redact_value(value: &str) -> String {
 
 /// Without private keys in PEM. One that does not end takes the rest with it.
 fn without_keys(text: &str) -> String {
-    const BEGIN: &str = "-----BEGIN ";
-    const END: &str = "-----END ";
     let mut done = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(BEGIN) {
         let (before, from) = rest.split_at(at);
         done.push_str(before);
-        let label = from.get(BEGIN.len()..).and_then(|label| label.split("-----").next()).unwrap_or_default();
+        let label = from.get(BEGIN.len()..).and_then(|label| label.split(DASHES).next()).unwrap_or_default();
         if !label.contains("PRIVATE KEY") {
             done.push_str(BEGIN);
             rest = from.get(BEGIN.len()..).unwrap_or_default();
@@ -73,7 +73,7 @@ fn without_keys(text: &str) -> String {
         done.push_str(REMOVED);
         let end = from.find(END).and_then(|end| {
             let after = end + END.len();
-            Some(after + from.get(after..)?.find("-----")? + 5)
+            Some(after + from.get(after..)?.find(DASHES)? + DASHES.len())
         });
         rest = end.and_then(|end| from.get(end..)).unwrap_or_default();
     }

@@ -26,8 +26,9 @@ use tempfile::NamedTempFile;
 
 use crate::tools::{Tool, ToolError};
 use slipway_core::{
+    disk::magic::VHD_FOOTER_BYTES,
     kernel::arch::Arch,
-    media::format::{Compression, ImageKind, Stamp, VHD_FOOTER_BYTES, stamp_vhd, stamp_vmdk},
+    media::format::{Compression, ImageKind, Stamp, stamp_vhd, stamp_vmdk},
 };
 
 /// Why an image was not made. Its name does not exist, or is still the file that it was.

@@ -51,7 +51,7 @@ const MAGICS: &[Magic] = &[
     packed("a VMDK image", "VMDK", b"KDMV"),
     packed("a VMDK image", "VMDK", b"COWD"),
     packed("a VMDK descriptor", "VMDK", b"# Disk DescriptorFile"),
-    packed(VHD, "VHD", b"conectix"),
+    packed(VHD, "VHD", VHD_COOKIE),
     packed("a VHDX image", "VHDX", b"vhdxfile"),
     packed("a VDI image", "VDI", b"<<< "),
     packed("a QED image", "QED", b"QED\0"),
@@ -114,11 +114,13 @@ const BCACHEFS: [u8; 16] = 0xc685_73f6_66ce_90a9_d96a_60cf_803d_f7ef_u128.to_be_
 
 /// Bytes of the footer of a fixed VHD image. It stands behind those of the disk, and they look like a raw image.
 pub const VHD_FOOTER_BYTES: usize = 512;
+/// The first bytes of a VHD's footer.
+pub const VHD_COOKIE: &[u8] = b"conectix";
 
 /// Whether this is that footer: cookie, and the type "fixed" (Virtual Hard Disk Image Format Specification, "Hard Disk
 /// Footer Format").
 pub fn is_fixed_vhd(footer: &[u8; VHD_FOOTER_BYTES]) -> bool {
-    footer.starts_with(b"conectix") && footer[60..64] == [0, 0, 0, 2]
+    footer.starts_with(VHD_COOKIE) && footer[60..64] == [0, 0, 0, 2]
 }
 
 /// Whether it is an ISO 9660 image, by the volume descriptor in sector 16 (ECMA-119, 8.1.2).
@@ -144,7 +146,7 @@ mod tests {
             assert!(signature.short.len() <= 11, "{}", signature.short);
         }
         let mut footer = [0; VHD_FOOTER_BYTES];
-        footer[..8].copy_from_slice(b"conectix");
+        footer[..8].copy_from_slice(VHD_COOKIE);
         // Fixed, dynamic, differencing.
         for (kind, is_fixed) in [(2, true), (3, false), (4, false)] {
             footer[63] = kind;

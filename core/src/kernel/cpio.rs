@@ -5,12 +5,16 @@
 
 use crate::prelude::*;
 
-/// Archives, headers and contents start on multiples of this many bytes.
+/// Archives, headers and contents start on multiples of this many bytes. Linux takes no other archives.
 pub const ALIGN: u64 = 4;
-const HEADER_BYTES: u64 = 110;
+/// Bytes of a header without the name: the magic and 13 numbers of eight hex digits.
+pub const HEADER_BYTES: u64 = 110;
+/// The first bytes of a header: of an archive without checksums, and of one with them.
+pub const MAGICS: [&str; 2] = ["070701", "070702"];
+/// Name of the last entry.
+pub const TRAILER: &str = "TRAILER!!!";
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
-const TRAILER: &str = "TRAILER!!!";
 
 /// A header, and the offsets of it and of the content. Bytes between them are zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +69,7 @@ impl Newc {
         let at = self.at;
         let content_at = (at + HEADER_BYTES + name_bytes).next_multiple_of(ALIGN);
         self.at = (content_at + u64::from(size)).next_multiple_of(ALIGN);
-        Entry { at, header: format!("070701{numbers}{path}\0").into_bytes(), content_at }
+        Entry { at, header: format!("{}{numbers}{path}\0", MAGICS[0]).into_bytes(), content_at }
     }
 }
 

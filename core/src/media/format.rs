@@ -5,7 +5,10 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::units::{GIB, SectorSize};
+use crate::{
+    disk::magic::{VHD_COOKIE, VHD_FOOTER_BYTES},
+    units::{GIB, SectorSize},
+};
 
 /// Default size of an image's disk in bytes: two slots, and 1.5 GiB for the OS. EPHEMERAL is last, so that the OS can
 /// grow it when it first runs on a larger disk.
@@ -253,9 +256,6 @@ impl ImageKind {
     }
 }
 
-/// Size of a VHD's footer in bytes.
-pub const VHD_FOOTER_BYTES: usize = 512;
-
 /// Replaces the values that qemu-img takes from the clock and a random generator, so that images are reproducible.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
@@ -274,7 +274,7 @@ pub struct Unstampable(&'static str);
 /// Footer Format": integers are big-endian, times count from 2000.)
 pub fn stamp_vhd(footer: &mut [u8; VHD_FOOTER_BYTES], stamp: Stamp) -> Result<(), Unstampable> {
     const Y2000: u64 = 946_684_800;
-    if !footer.starts_with(b"conectix") {
+    if !footer.starts_with(VHD_COOKIE) {
         return Err(Unstampable("VHD footer"));
     }
     let time = u32::try_from(stamp.time.saturating_sub(Y2000)).unwrap_or(u32::MAX);
@@ -316,7 +316,7 @@ mod tests {
     fn a_vhd_is_stamped() {
         let mut footer = [0; VHD_FOOTER_BYTES];
         assert!(stamp_vhd(&mut footer, STAMP).is_err());
-        footer[..8].copy_from_slice(b"conectix");
+        footer[..8].copy_from_slice(VHD_COOKIE);
         stamp_vhd(&mut footer, STAMP).unwrap();
         assert_eq!(footer[24..28], [0, 0, 0, 1]);
         assert_eq!(footer[68..72], [0x81, 0x23, 0x45, 0x67]);

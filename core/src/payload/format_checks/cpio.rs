@@ -1,11 +1,10 @@
 //! A cpio archive of the format newc, which is how Linux unpacks an initramfs.
 
 use super::{Next, heading::Heading};
+use crate::kernel::cpio::{ALIGN, HEADER_BYTES, MAGICS, TRAILER};
 
 /// As many bytes as it takes to know a part of an initramfs by.
 pub const MAGIC_BYTES: usize = 6;
-/// Alignment at which Linux looks for an archive: `unpack_to_rootfs` in init/initramfs.c.
-pub const ALIGN: u64 = 4;
 
 /// A file inside an archive.
 pub struct Cpio {
@@ -23,11 +22,10 @@ enum At {
 }
 
 impl Cpio {
-    /// Without checksums, and with them.
-    pub const MAGICS: [&[u8]; 2] = [b"070701", b"070702"];
-    /// cpio(5), "New ASCII Format": the magic and 13 numbers of eight hex digits.
-    pub const HEADER_BYTES: usize = 110;
-    const TRAILER: &[u8] = b"TRAILER!!!\0";
+    /// cpio(5), "New ASCII Format".
+    pub const HEADER_BYTES: usize = HEADER_BYTES as usize;
+    /// With the zero that ends each name.
+    const TRAILER_BYTES: usize = TRAILER.len() + 1;
     /// Names of what Linux starts first.
     const INIT: [&[u8]; 3] = [b"init", b"/init", b"./init"];
 
@@ -47,10 +45,10 @@ impl Cpio {
                     let digits = core::str::from_utf8(heading.get(6 + 8 * n..14 + 8 * n)?).ok()?;
                     u64::from_str_radix(digits, 16).ok()
                 };
-                let magic = Self::MAGICS.iter().any(|magic| heading.starts_with(magic));
+                let magic = is_magic(&heading[..heading.len().min(MAGIC_BYTES)]);
                 let (true, Some(content), Some(name)) = (magic, number(6), number(11)) else { return Next::Damaged };
                 // A longer name may have zeros behind it, which align the content.
-                let need = name.min(Self::TRAILER.len() as u64) as usize;
+                let need = name.min(Self::TRAILER_BYTES as u64) as usize;
                 if need <= Self::INIT[0].len() {
                     return Self::after(name, content);
                 }
@@ -58,9 +56,7 @@ impl Cpio {
                 Next::Heading { skip: 0, need }
             }
             // Zeros that fill up the last entry, or a block, count as zeros between two parts.
-            At::Name { name, .. } if heading == Self::TRAILER && name == Self::TRAILER.len() as u64 => {
-                Next::End { skip: 0 }
-            }
+            At::Name { name, .. } if name == Self::TRAILER_BYTES as u64 && is_trailer(heading) => Next::End { skip: 0 },
             At::Name { name, content } => {
                 self.has_init |= heading.split(|byte| *byte == 0).next().is_some_and(|name| Self::INIT.contains(&name));
                 self.at = At::Header;
@@ -72,12 +68,20 @@ impl Cpio {
         }
     }
 
-    // Header with name, and content, are filled up to multiples of 4.
+    // Header with name, and content, are filled up.
     const fn after(name: u64, content: u64) -> Next {
-        let header = Self::HEADER_BYTES as u64;
-        let named = (header + name).next_multiple_of(4) - header;
-        Next::Heading { skip: named + content.next_multiple_of(4), need: Self::HEADER_BYTES }
+        let named = (HEADER_BYTES + name).next_multiple_of(ALIGN) - HEADER_BYTES;
+        Next::Heading { skip: named + content.next_multiple_of(ALIGN), need: Self::HEADER_BYTES }
     }
+}
+
+/// Whether an archive begins with these bytes.
+fn is_magic(bytes: &[u8]) -> bool {
+    MAGICS.iter().any(|magic| magic.as_bytes() == bytes)
+}
+
+fn is_trailer(name: &[u8]) -> bool {
+    name.strip_suffix(b"\0") == Some(TRAILER.as_bytes())
 }
 
 /// Watches what comes out of a compressed part: archives, and zeros between them. Linux keeps nothing of half an archive over the
@@ -128,7 +132,7 @@ impl Archives {
         let (begins, heading) = self.heading.take();
         match &mut self.state {
             State::Between(came) => {
-                let is_archive = Cpio::MAGICS.contains(&&heading[..]);
+                let is_archive = is_magic(&heading);
                 // Linux says in its log that something else follows, and goes on.
                 self.state = match is_archive {
                     true if begins.is_multiple_of(ALIGN) => State::In(Cpio::new()),

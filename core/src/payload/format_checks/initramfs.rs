@@ -4,11 +4,12 @@ use crate::prelude::*;
 
 use super::{
     Next, Unbootable, UnpackError,
-    cpio::{ALIGN, MAGIC_BYTES},
+    cpio::MAGIC_BYTES,
     heading::Heading,
     part::Part,
     unpack::{Decoders, Unpacking},
 };
+use crate::kernel::cpio::ALIGN;
 
 /// Watches the bytes of an initramfs, in pieces of any size. It keeps no more than one heading of them.
 ///

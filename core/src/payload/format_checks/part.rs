@@ -15,6 +15,7 @@ use super::{
     lzop::Lzop,
     xz::Xz,
 };
+use crate::kernel::cpio::MAGICS as CPIO_MAGICS;
 
 pub enum Part {
     Cpio(Cpio),
@@ -49,8 +50,8 @@ type Magic = (&'static [u8], fn() -> Part, usize);
 impl Part {
     /// The magics that Linux knows (`compressed_formats` in lib/decompress.c), and newc's two.
     const MAGICS: [Magic; 9] = [
-        (b"070701", || Part::Cpio(Cpio::new()), Cpio::HEADER_BYTES),
-        (b"070702", || Part::Cpio(Cpio::new()), Cpio::HEADER_BYTES),
+        (CPIO_MAGICS[0].as_bytes(), || Part::Cpio(Cpio::new()), Cpio::HEADER_BYTES),
+        (CPIO_MAGICS[1].as_bytes(), || Part::Cpio(Cpio::new()), Cpio::HEADER_BYTES),
         (b"\x1f\x8b", || Part::Gzip(Gzip::Header), Gzip::HEADER_BYTES),
         (b"\xfd7zXZ\0", || Part::Xz(Xz::new()), Xz::HEADER_BYTES),
         (b"\x28\xb5\x2f\xfd", || Part::Zstd(Zstd::Frame), MAGIC_BYTES),
