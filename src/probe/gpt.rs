@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{error::ProbeError, read, table_bytes};
+use super::{error::ProbeError, read, table_bytes, twice};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
@@ -51,8 +51,7 @@ impl Gpt {
             if !ours(&backup.1) {
                 // If the last block cannot be read, this says so unless the backup is elsewhere.
                 let elsewhere = (header.alternate_lba != last).then_some(header.alternate_lba);
-                // A read that fails once need not fail again.
-                let there = elsewhere.map(|at| (at, table(disk, at).or_else(|_| table(disk, at))));
+                let there = elsewhere.map(|at| (at, twice(|| table(disk, at), Result::is_err)));
                 // The primary may be from before a growth. EPHEMERAL has the place of its backup since, and the right table is
                 // in the last block.
                 let is_older = |there: &Result<Table, GptError>| {

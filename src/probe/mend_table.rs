@@ -13,7 +13,7 @@ use super::{
     head,
     own_lists::own_lists,
     part_content::{PartContent, has_meta},
-    read_lba0, table_bytes,
+    read_lba0, table_bytes, twice,
 };
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
@@ -56,8 +56,8 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     }
     // Read before the copies: a table that another program writes meanwhile is noticed.
     let lba1 = lba1(disk);
-    // A read that fails once must not make another copy the one that counts.
-    let gpt = Some(Gpt::tables(disk)).filter(|gpt| !gpt.is_unreadable()).unwrap_or_else(|| Gpt::tables(disk));
+    // Else another copy could become the one that counts.
+    let gpt = twice(|| Gpt::tables(disk), Gpt::is_unreadable);
     if let Some(shrunk) = shrunk(disk, &gpt) {
         return Err(shrunk);
     }
@@ -65,12 +65,9 @@ pub fn mended_table(disk: &dyn BlockIo) -> Result<Option<MendedTable>, ProbeErro
     Ok(found.map(|(facts, misplaced)| MendedTable { facts, lba1, misplaced }))
 }
 
-// One that cannot be read may be written over, and one read may fail by chance.
+// One that cannot be read may be written over.
 fn lba0(disk: &dyn BlockIo) -> Lba0 {
-    let (bytes, is_read) = match read_lba0(disk) {
-        (_, Err(_)) => read_lba0(disk),
-        read => read,
-    };
+    let (bytes, is_read) = twice(|| read_lba0(disk), |(_, is_read)| is_read.is_err());
     match is_read {
         Err(_) => Lba0::Unreadable,
         Ok(()) if is_protective_mbr(&bytes) => Lba0::Whole,

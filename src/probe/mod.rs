@@ -65,6 +65,12 @@ fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeErro
     disk.read_back(offset, buf).map_err(|source| ProbeError::Io { offset, source })
 }
 
+/// Asks the disk, and asks once more where the answer is a failure: a read that fails once need not fail again.
+fn twice<T>(mut ask: impl FnMut() -> T, is_failure: impl FnOnce(&T) -> bool) -> T {
+    let answer = ask();
+    if is_failure(&answer) { ask() } else { answer }
+}
+
 /// LBA 0, and whether it can be read. If not, it is as lost as one that was overwritten, and counts as zeros: a drive
 /// takes another sector for it once it is written.
 pub fn read_lba0(disk: &dyn BlockIo) -> (Vec<u8>, Result<(), ProbeError>) {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{
     files::{has_boot_state, slot_boots},
-    head,
+    head, twice,
 };
 use crate::{
     device::BlockIo,
@@ -61,12 +61,8 @@ enum Id {
 
 impl Content for PartContent<'_> {
     fn begins(&self, part: Part, place: Extent) -> Begins {
-        once(&self.begins, key(part, place), || {
-            // A read that fails once need not fail again.
-            Some(begins(self.disk, part, place))
-                .filter(|begins| *begins != Begins::Unreadable)
-                .unwrap_or_else(|| begins(self.disk, part, place))
-        })
+        let look = || begins(self.disk, part, place);
+        once(&self.begins, key(part, place), || twice(look, |begins| *begins == Begins::Unreadable))
     }
 
     fn is_whole(&self, part: Part, place: Extent) -> bool {
@@ -79,13 +75,12 @@ impl Content for PartContent<'_> {
                 .and_then(|head| XfsSize::from_superblock(&head)?.bytes()?.checked_next_multiple_of(MIB))
                 .is_some_and(|bytes| bytes == place.len),
         };
-        once(&self.whole, key(part, place), || look() || look())
+        once(&self.whole, key(part, place), || twice(look, |is_whole| !is_whole))
     }
 
     fn says(&self, part: Part, place: Extent, guid: Uuid) -> bool {
-        // A read that fails once need not fail again.
-        let look = || id(self.disk, part, place).or_else(|| id(self.disk, part, place));
-        match once(&self.ids, key(part, place), look) {
+        let look = || id(self.disk, part, place);
+        match once(&self.ids, key(part, place), || twice(look, Option::is_none)) {
             Some(Id::Serial(serial)) => serial == guid.as_fields().0,
             Some(Id::Whole(id)) => id == guid.into_bytes(),
             None => false,
@@ -93,7 +88,7 @@ impl Content for PartContent<'_> {
     }
 
     fn volume(&self, begin: u64) -> Option<u64> {
-        once(&self.volumes, begin, || volume(self.disk, begin).or_else(|| volume(self.disk, begin)))
+        once(&self.volumes, begin, || twice(|| volume(self.disk, begin), Option::is_none))
     }
 }
 

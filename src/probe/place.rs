@@ -13,7 +13,7 @@ use slipway_core::{
     units::Extent,
 };
 
-use super::fat_map;
+use super::{fat_map, twice};
 use crate::{device::BlockIo, fat::FatVolume};
 
 /// Byte offset on the disk of a file that is exactly one GRUB environment block within one sector: such a file can be
@@ -25,8 +25,7 @@ pub fn sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str, is_block: fn(&
         return None;
     }
     let mut bytes = vec![0; SECTOR_BLOCK_BYTES];
-    // A read that fails once need not fail again.
-    let is_read = disk.read_back(one.offset, &mut bytes).or_else(|_| disk.read_back(one.offset, &mut bytes)).is_ok();
+    let is_read = twice(|| disk.read_back(one.offset, &mut bytes), Result::is_err).is_ok();
     let holds = is_read && is_block(&bytes);
     (holds || is_its_own(disk, volume, path, *one)).then_some(one.offset)
 }

@@ -10,7 +10,7 @@ use super::{
     lba0::gpt,
     mend_table::{guid_in, mended_table},
     own_lists::own_lists,
-    place, read, snapshot,
+    place, read, snapshot, twice,
     volumes::volumes,
 };
 use crate::{
@@ -189,11 +189,8 @@ type EnvCopy = (Option<u64>, Option<BootEnv>);
 
 // Both copies of boot.env, and the volume. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
 fn esp<'d>(disk: &'d dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCopy; 2], Option<FatVolume<'d>>) {
-    // One read may fail by chance, and an ESP that cannot be opened is written anew.
-    let opened = match FatVolume::open(disk, esp) {
-        Err(ReadError::Io { .. }) => FatVolume::open(disk, esp),
-        opened => opened,
-    };
+    // An ESP that cannot be opened is written anew.
+    let opened = twice(|| FatVolume::open(disk, esp), |opened| matches!(opened, Err(ReadError::Io { .. })));
     let opened = opened.map(FatVolume::by_either_fat);
     let opened = opened.and_then(|volume| volume.is_read_by_all().map(|()| volume));
     let volume = match opened {
