@@ -5,8 +5,10 @@ use crate::prelude::*;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     bootloader::RenewalRequest,
+    draft::Draft,
     kernel_notes::{kernel_note, no_uki_note},
-    slots::{Draft, Ephemeral, RunsFrom, Slots},
+    request::RunsFrom,
+    slots::{Ephemeral, Slots},
     snapshot_request::SnapshotRequest,
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};

@@ -5,10 +5,7 @@
 
 use crate::prelude::*;
 
-use super::{
-    Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    slots::{Draft, EnvCopies},
-};
+use super::{Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts, draft::Draft, env_copies::EnvCopies};
 use crate::disk::layout::Part;
 
 /// Why a lost boot state is not made anew on the way.

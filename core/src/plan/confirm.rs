@@ -7,8 +7,9 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
+    draft::{Draft, latest},
+    env_copies::EnvCopies,
     rebuild_boot_state::{default_if_lost, is_marked_good},
-    slots::{Draft, EnvCopies, latest},
 };
 use crate::{
     boot::{

@@ -23,9 +23,9 @@ use super::{
     BiosFacts, Content, Plan, Refusal, Step, SystemFacts, Volume, VolumeFile,
     bootloader::{BootloaderFacts, EfiOffered, FirmwareSays, KernelLook, NotRenewed, RenewalRequest, boot_code},
     content::serial,
+    draft::Draft,
     missing_files::{has_place, loader},
     renewal::bios_steps,
-    slots::Draft,
     step::ends,
 };
 use crate::{

@@ -12,8 +12,8 @@ use crate::prelude::*;
 use super::{
     Content, Step, SystemFacts, VolumeFile,
     bootloader::{BootloaderFacts, EfiOffered, KernelLook, NO_BOOT_CODE, RenewalRequest},
+    draft::Draft,
     renewal::{Esp, New},
-    slots::Draft,
 };
 use crate::{
     boot::{

@@ -13,7 +13,9 @@ pub mod bootloader;
 mod bootloader_facts;
 mod confirm;
 mod content;
+mod draft;
 mod enroll;
+mod env_copies;
 mod esp;
 mod facts;
 mod goal;
@@ -32,6 +34,7 @@ mod rebuild_boot_state;
 mod refusal;
 mod renewal;
 mod repair;
+mod request;
 mod rollback;
 mod slots;
 mod snapshot;
@@ -50,6 +53,7 @@ pub use boot_menu::boot_menu;
 pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
 pub use content::{Described, SlotContent, Words};
+pub(crate) use draft::META_UPGRADE;
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
 pub use esp::boot_env as made_boot_env;
 pub use facts::{
@@ -69,9 +73,8 @@ pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use renewal::update_bootloader;
 pub use repair::{formats_esp, is_first_half, makes_esp, needs_loaders, repair, rewrites_esp};
+pub use request::{RequestBase, RunsFrom};
 pub use rollback::{rollback, rollback_offline};
-pub(crate) use slots::META_UPGRADE;
-pub use slots::{RequestBase, RunsFrom};
 pub use snapshot::{keep_aside, owner, snapshot_is_put_back};
 pub use snapshot_request::SnapshotRequest;
 pub use step::Step;
@@ -292,7 +295,7 @@ impl Plan {
 
     /// The changes in META, for people: the tags that were asked for. The tag of an upgrade is left out.
     fn meta_change(&self) -> String {
-        let own = |key: &u8| *key == slots::META_UPGRADE && self.goal != Goal::Meta;
+        let own = |key: &u8| *key == META_UPGRADE && self.goal != Goal::Meta;
         let keys = |word: &str, keys: &mut dyn Iterator<Item = &u8>| {
             let keys: Vec<String> = keys.filter(|key| !own(key)).map(|key| format!("{key:#04x}")).collect();
             if keys.is_empty() { String::new() } else { format!(", {word} {}", keys.join(" ")) }

@@ -24,7 +24,8 @@ use crate::prelude::*;
 use super::{
     BiosFacts, Content, Goal, GptFacts, Plan, Refusal, Refusals, RequestBase, RunsFrom, Step, SystemFacts, VolumeFile,
     bootloader::{BootloaderChange, Due, NotRenewed, RenewalRequest},
-    slots::{Draft, Slots},
+    draft::Draft,
+    slots::Slots,
 };
 use crate::{
     boot::{EfiLoader, env::BootEnv},

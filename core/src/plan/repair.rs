@@ -14,11 +14,12 @@ use alloc::collections::BTreeMap;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, Step, SystemFacts,
     bootloader::RenewalRequest,
+    draft::Draft,
+    env_copies::EnvCopies,
     esp,
     meta::MetaChange,
     missing_files::{has_place, list},
     rebuild_boot_state::{current_or_rebuilt, is_marked_good},
-    slots::{Draft, EnvCopies},
 };
 use crate::{
     boot::{

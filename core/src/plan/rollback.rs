@@ -7,8 +7,10 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
+    draft::{Draft, latest},
+    env_copies::EnvCopies,
     rebuild_boot_state::default_if_lost,
-    slots::{Draft, EnvCopies, latest, only_the_trial_boots},
+    slots::only_the_trial_boots,
     snapshot,
 };
 use crate::{

@@ -14,7 +14,7 @@
 use crate::prelude::*;
 
 use super::{
-    Goal, HeadChange, Plan, Refusal, Refusals, RequestBase, SlotFacts, SnapshotRequest, Step, SystemFacts, slots::Draft,
+    Goal, HeadChange, Plan, Refusal, Refusals, RequestBase, SlotFacts, SnapshotRequest, Step, SystemFacts, draft::Draft,
 };
 use crate::{
     boot::{env::BootEnv, slot::Slot},

@@ -5,7 +5,7 @@
 
 use crate::prelude::*;
 
-use super::{Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts, slots::Draft};
+use super::{Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts, draft::Draft};
 use crate::boot::{
     running::Running,
     slot::Slot,

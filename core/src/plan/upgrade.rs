@@ -44,9 +44,11 @@ use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SlotFacts, Step, System, SystemFacts, Volume,
     bootloader::RenewalRequest,
     content::{Described, SlotContent},
+    draft::Draft,
     kernel_notes::{kernel_args_notes, kernel_note, uki_note},
     rebuild_boot_state::is_marked_good,
-    slots::{Draft, Ephemeral, RunsFrom, Slots},
+    request::RunsFrom,
+    slots::{Ephemeral, Slots},
     snapshot_request::SnapshotRequest,
     step::blank_slot,
 };

@@ -2,10 +2,7 @@
 
 use crate::prelude::*;
 
-use super::{
-    Goal, Plan, Refusals, RequestBase, SystemFacts, VolumeHolds,
-    slots::{Draft, EnvCopies},
-};
+use super::{Goal, Plan, Refusals, RequestBase, SystemFacts, VolumeHolds, draft::Draft, env_copies::EnvCopies};
 use crate::disk::layout::Part;
 
 /// `installer wipe` with every choice made.
