@@ -1,4 +1,4 @@
-//! Looking up paths of which it matters whether something is there.
+//! Whether something is at a path, where a wrong answer would do harm.
 
 use std::{
     io,

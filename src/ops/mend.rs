@@ -1,5 +1,5 @@
-//! Mends by which a disk is read as one of ours again: the partition table, and LBA 0. Each is a plan of its own, and another
-//! `repair` finds what else is lost.
+//! Repairs of the partition table and of LBA 0. Without these a disk does not read as one of ours, so each is a plan of its own,
+//! and the next `repair` finds what else is lost.
 
 use anyhow::Context as _;
 use slipway_core::{

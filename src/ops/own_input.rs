@@ -1,4 +1,4 @@
-//! Refuses to make a file in the place of one that it is made from. `--force` is there to replace an older result.
+//! Refuses an `--out` that is one of the files that the result is made from. `--force` only replaces an older result.
 
 use std::{
     fs,

@@ -4,13 +4,12 @@ mod at_end;
 mod bootloader;
 mod chain;
 mod clones;
-mod content;
+mod disk_holds;
 mod error;
 mod esp;
 mod files;
 mod gpt;
 mod grow;
-mod holding;
 mod lba0;
 mod mend_table;
 mod own_lists;
@@ -20,17 +19,17 @@ mod place;
 mod slot_files;
 mod snapshot;
 mod system;
+mod target_disk;
 mod volumes;
 
 pub use bootloader::{asset_facts, boot_chain_and_loaders, bootloader, bootloaders, empty_info, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
-pub use content::{BRINGS_BACK, disk_facts};
+pub use disk_holds::{holding, is_medium};
 pub use error::ProbeError;
 pub use files::check_files;
 pub use gpt::lba1;
 pub use grow::grow_facts;
-pub use holding::{holding, is_medium};
 pub use lba0::{MendedLba0, gpt, mended_lba0};
 pub use mend_table::{MendedTable, mended_table};
 pub use partitions::{TableFacts, partitions};
@@ -40,6 +39,7 @@ pub use snapshot::{snapshot_content, snapshot_room};
 pub use system::{
     boot_env, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system, written_first,
 };
+pub use target_disk::{BRINGS_BACK, disk_facts};
 
 use crate::device::BlockIo;
 use slipway_core::{

@@ -1,4 +1,4 @@
-//! Where the files of the slots lie that another payload may have parts of.
+//! The places of the slots' files, for an upgrade that takes from them what its payload has in common with them.
 
 use super::system::slot_volume;
 use crate::device::BlockIo;

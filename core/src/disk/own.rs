@@ -133,7 +133,7 @@ impl NoDisk {
     }
 }
 
-/// No disk was named to a verb that takes it in another way than by `--disk`.
+/// [`NoDisk`] for a verb to which a disk is named by something else than `--disk`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoDiskBy {
     /// Why none can be taken instead.

@@ -1,7 +1,6 @@
-//! Reasons that a trial leaves on the disk when it is not confirmed.
+//! Records why a trial is not confirmed.
 //!
-//! It goes into the history, whose records nothing boots from. boot.env is not written, so the next boot stays as it
-//! is.
+//! The record goes into the history, from which nothing boots. boot.env is not written, so the next boot stays as it is.
 
 use crate::prelude::*;
 

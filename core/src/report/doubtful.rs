@@ -1,4 +1,4 @@
-//! The slots that a look at a disk has to be about.
+//! The slots that `status` has to read in full.
 
 use crate::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Content of a disk, for `installer unattended` on a live system.
 
-use super::{ProbeError, content::found, lba0::is_unfinished, partitions::partitions, system::system};
+use super::{ProbeError, lba0::is_unfinished, partitions::partitions, system::system, target_disk::found};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
