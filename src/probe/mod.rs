@@ -19,6 +19,7 @@ mod place;
 mod slot_files;
 mod snapshot;
 mod system;
+mod table_guids;
 mod target_disk;
 mod volumes;
 

@@ -8,9 +8,11 @@ use super::{
     esp::{esp_map, foreign},
     files::{check_files, missing},
     lba0::gpt,
-    mend_table::{guid_in, mended_table},
+    mend_table::mended_table,
     own_lists::own_lists,
-    place, read, snapshot, twice,
+    place, read, snapshot,
+    table_guids::guid_in,
+    twice,
     volumes::volumes,
 };
 use crate::{
