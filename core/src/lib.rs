@@ -19,7 +19,7 @@
 //! | [`text`] | what comes from outside and is shown to people |
 //! | [`pem`] | files of certificates and keys as people have them |
 //! | [`support`], [`redact`] | the archive of a failure; text without secrets |
-//! | [`bytes`], [`glob`], [`yaml`], [`units`], [`rate_limit`], [`zeros`], [`digest`] | values that all of these share |
+//! | [`bytes`], [`glob`], [`yaml`], [`units`], [`rate_limit`], [`seeded_guid`], [`zeros`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -45,6 +45,7 @@ mod prelude;
 pub mod rate_limit;
 pub mod redact;
 pub mod report;
+pub mod seeded_guid;
 pub mod snapshot;
 pub mod support;
 pub mod text;

@@ -6,7 +6,6 @@ use super::{files::slot_boots, gpt::raw_table, head, own_lists::own_lists, table
 use crate::{device::BlockIo, fat::FatVolume};
 use slipway_core::{
     boot::{env_block::EnvBlock, slot::Slot, slot_cfg::SLOT_CFG},
-    digest::Sha256,
     disk::{
         gpt::{Entry, SIGNATURE},
         gpt_mend::OurEntries,
@@ -14,6 +13,7 @@ use slipway_core::{
         xfs::uuid_of,
     },
     payload::{manifest::MANIFEST, partuuids::named_partuuids},
+    seeded_guid::seeded_guid,
     units::{Lba, MIB},
 };
 
@@ -108,8 +108,5 @@ pub fn seeded(disk: &dyn BlockIo, label: &str) -> Uuid {
             seed.extend(sector);
         }
     }
-    let digest = Sha256::of(&seed);
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest.0[..16]);
-    Uuid::new_v8(bytes)
+    seeded_guid(&seed)
 }

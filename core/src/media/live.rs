@@ -11,13 +11,13 @@ use uuid::Uuid;
 
 use crate::{
     boot::env_block::EnvBlock,
-    digest::Sha256,
     kernel::{
         arch::Arch,
         cmdline::{Cmdline, QuoteError},
     },
     media::medium_id::MediumId,
     payload::manifest::KERNEL,
+    seeded_guid::seeded_guid,
 };
 
 /// The kernel's file name on every live medium.
@@ -38,11 +38,9 @@ pub const MEDIUM_ENV: &str = "medium.env";
 /// (`initrd_addr_max`, Documentation/arch/x86/boot.rst)
 pub const MAX_INITRAMFS_BYTES: u64 = (2 << 30) - (128 << 20);
 
-/// Disk GUID for the partition table of an ISO, derived from the ID of its medium: version 8 (RFC 9562).
+/// Disk GUID for the partition table of an ISO, derived from the ID of its medium.
 pub fn disk_guid(id: MediumId) -> Uuid {
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&Sha256::of(id.to_string().as_bytes()).0[..16]);
-    Uuid::new_v8(bytes)
+    seeded_guid(id.to_string().as_bytes())
 }
 
 /// A live medium's description of itself.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{digest::Sha256, disk::layout::Part};
+use crate::{digest::Sha256, disk::layout::Part, seeded_guid::seeded_guid};
 
 /// All that would otherwise be random or depend on the clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -17,15 +17,9 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// GUIDs derived from a seed, for reproducible images. Version 8 (RFC 9562, section 5.8): the first 128 bits of
-    /// SHA-256 over the seed and the GUID's purpose.
+    /// GUIDs derived from a seed and their purpose, for reproducible images.
     pub fn seeded(seed: Sha256, time: u64) -> Self {
-        let guid = |label: &str| {
-            let digest = Sha256::of(&[&seed.0, label.as_bytes()].concat());
-            let mut bytes = [0; 16];
-            bytes.copy_from_slice(&digest.0[..16]);
-            Uuid::new_v8(bytes)
-        };
+        let guid = |label: &str| seeded_guid(&[&seed.0, label.as_bytes()].concat());
         Ids { disk: guid("disk"), parts: Part::ALL.map(|part| guid(part.name())), time }
     }
 
