@@ -1,7 +1,16 @@
 //! The first sector of a FAT32 volume (Microsoft FAT specification, 2005, "Boot Sector and BPB").
 
-use super::{ENTRY_BITS, FIRST_END_OF_CHAIN};
-use crate::bytes::{le16, le32};
+use crate::prelude::*;
+
+use super::{ENTRY_BITS, FIRST_END_OF_CHAIN, name::short_label};
+use crate::bytes::{le16, le32, put_le32};
+
+/// Number of the sector that says how many clusters are free (FSInfo), where we and mkfs.fat put it.
+pub const INFO: u64 = 1;
+/// Number of the sector with the copy of the first one.
+pub const COPY: u64 = 6;
+/// Number of the sector with the copy of FSInfo, behind that.
+pub const INFO_COPY: u64 = COPY + INFO;
 
 /// The fault of a FAT that does not begin with its first entry ([`is_first_entry`]).
 pub const NO_FIRST_ENTRY: &str = "its FAT does not begin with the media byte";
@@ -59,6 +68,31 @@ impl BootSector {
         })
     }
 
+    /// The sector of a volume of ours with this label, which has so many sectors of the disk before it.
+    pub(super) fn encode(&self, label: &str, hidden: u32) -> Vec<u8> {
+        let mut b = vec![0; self.sector as usize];
+        b[..11].copy_from_slice(b"\xeb\x58\x90SLIPWAY ");
+        // A nominal geometry, 63 sectors and 255 heads.
+        let numbers = [(11, self.sector), (14, self.reserved), (24, 63), (26, 255), (48, self.info), (50, self.copy)];
+        for (at, number) in numbers {
+            b[at..at + 2].copy_from_slice(&(number as u16).to_le_bytes());
+        }
+        b[13] = self.per_cluster as u8;
+        b[16] = self.fats as u8;
+        b[21] = 0xf8; // fixed disk
+        put_le32(&mut b, 28, hidden);
+        put_le32(&mut b, 32, self.sectors as u32);
+        put_le32(&mut b, 36, self.fat_sectors as u32);
+        put_le32(&mut b, 44, self.root);
+        b[64] = 0x80; // first hard disk
+        b[66] = 0x29; // serial, label and type follow
+        put_le32(&mut b, 67, self.serial);
+        b[71..82].copy_from_slice(&short_label(label));
+        b[82..90].copy_from_slice(b"FAT32   ");
+        b[510..512].copy_from_slice(&[0x55, 0xaa]);
+        b
+    }
+
     /// Bytes of a cluster.
     pub const fn cluster(&self) -> u64 {
         self.per_cluster * self.sector
@@ -98,4 +132,36 @@ fn refused(b: &[u8]) -> Option<&'static str> {
 /// disagree about bit 3 (GRUB, fs/fat.c).
 pub const fn is_first_entry(entry: u32) -> bool {
     entry & ENTRY_BITS | 8 == FIRST_END_OF_CHAIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for sector in [512, 4096] {
+            let boot = BootSector {
+                sector,
+                per_cluster: 8,
+                reserved: 32,
+                fats: 2,
+                fat_sectors: 0x1_2345,
+                sectors: 0x1234_5678,
+                is_mirrored: true,
+                root: 2,
+                info: INFO,
+                copy: COPY,
+                serial: 0x89ab_cdef,
+                refused: None,
+            };
+            let mut bytes = boot.encode("EFI", 2048);
+            assert_eq!(BootSector::decode(&bytes), Some(boot));
+            assert_eq!((boot.fat(1), boot.data()), ((32 + 0x1_2345) * sector, (32 + 2 * 0x1_2345) * sector));
+            bytes[21] = 0;
+            assert!(BootSector::decode(&bytes).is_some_and(|boot| boot.refused.is_some()));
+            bytes[82] = b'f';
+            assert_eq!(BootSector::decode(&bytes), None);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    boot_sector::BootSector,
+    boot_sector::{BootSector, COPY, INFO, INFO_COPY},
     layout::fs_info,
     map::{FatMap, MapError, Read, free_count},
 };
@@ -63,9 +63,7 @@ fn is_whole(len: u64, sector: u64, copies: [Extent; 2], one: Extent, read: &mut 
 /// The copy of a boot sector that is damaged, and its digest, if by it every file of the volume is whole. The place is in bytes
 /// of the volume.
 pub fn boot_sector_copy(len: u64, sector: u64, read: &mut Read) -> Option<(Extent, Sha256)> {
-    // Where we put it, and mkfs.fat does.
-    const NUMBER: u64 = 6;
-    let from = Extent { offset: NUMBER * sector, len: sector };
+    let from = Extent { offset: COPY * sector, len: sector };
     let (mut copy, mut now) = (vec![0; sector as usize], vec![0; sector as usize]);
     if !read(from.offset, &mut copy) {
         return None;
@@ -110,11 +108,11 @@ pub fn lost_sectors(len: u64, sector: u64, read: &mut Read) -> Vec<LostSector> {
     // Of two that differ, nothing tells the right one.
     let is_boot = |copy: &Vec<u8>| BootSector::decode(copy).is_some();
     let is_info = |info: &Vec<u8>| free_count(info).is_some();
-    let (copy, info, info_copy) = (get(6).filter(is_boot), get(1).filter(is_info), get(7).filter(is_info));
+    let (copy, [info, info_copy]) = (get(COPY).filter(is_boot), [INFO, INFO_COPY].map(|at| get(at).filter(is_info)));
     let pairs = [
-        ("the copy of the first sector", 6, copy, 0, Some(&boot)),
-        (INFOS[0].1, 1, info.clone(), 7, info_copy.as_ref()),
-        (INFOS[1].1, 7, info_copy.clone(), 1, info.as_ref()),
+        ("the copy of the first sector", COPY, copy, 0, Some(&boot)),
+        (INFOS[0].1, INFO, info.clone(), INFO_COPY, info_copy.as_ref()),
+        (INFOS[1].1, INFO_COPY, info_copy.clone(), INFO, info.as_ref()),
     ];
     let lost = pairs.into_iter().filter_map(|(what, number, found, from, whole)| {
         let whole = whole.filter(|_| found.is_none())?;
@@ -129,8 +127,8 @@ pub fn lost_sectors(len: u64, sector: u64, read: &mut Read) -> Vec<LostSector> {
 
 /// The sectors with the number of free clusters.
 const INFOS: [(u64, &str); 2] = [
-    (1, "the sector with the number of free clusters"),
-    (7, "the copy of the sector with the number of free clusters"),
+    (INFO, "the sector with the number of free clusters"),
+    (INFO_COPY, "the copy of the sector with the number of free clusters"),
 ];
 
 /// The sector at this byte of a volume as one that does not say yet how many clusters are free. None if no such one belongs
@@ -144,7 +142,7 @@ pub fn empty_info(offset: u64, sector: u64, read: &mut Read) -> Option<Vec<u8>> 
 /// Whether a boot sector says that FSInfo and its own copy are where we put them.
 fn says_where(boot: &[u8]) -> bool {
     // With fewer sectors the FAT begins where the copy of FSInfo would be.
-    BootSector::decode(boot).is_some_and(|boot| boot.info == 1 && boot.copy == 6 && boot.reserved > 7)
+    BootSector::decode(boot).is_some_and(|boot| (boot.info, boot.copy) == (INFO, COPY) && boot.reserved > INFO_COPY)
 }
 
 #[cfg(test)]

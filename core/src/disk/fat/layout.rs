@@ -6,6 +6,7 @@ use alloc::rc::Rc;
 
 use super::{
     ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES,
+    boot_sector::{BootSector, COPY, INFO, INFO_COPY},
     name::{checksum, display_short, long_name_entries, short_label, short_name},
 };
 use crate::units::{Extent, MIB, SectorSize, approx, round_up};
@@ -340,9 +341,8 @@ impl Builder<'_> {
         let mut reserved = vec![0; g.reserved as usize];
         let sector = g.sector as usize;
         let fs_info = self.fs_info();
-        // Sectors 6 and 7 are the backup of sectors 0 and 1.
-        for (index, bytes) in [(1, &fs_info), (6, &boot_sector), (7, &fs_info)] {
-            reserved[index * sector..(index + 1) * sector].copy_from_slice(bytes);
+        for (number, bytes) in [(INFO, &fs_info), (COPY, &boot_sector), (INFO_COPY, &fs_info)] {
+            reserved[number as usize * sector..][..sector].copy_from_slice(bytes);
         }
         let mut fat: Vec<u8> = self.fat.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         fat.resize(g.fat_bytes as usize, 0);
@@ -363,31 +363,21 @@ impl Builder<'_> {
 
     fn boot_sector(&self, extent: Extent) -> Vec<u8> {
         let g = &self.geometry;
-        let mut b = vec![0; g.sector as usize];
-        b[..11].copy_from_slice(b"\xeb\x58\x90SLIPWAY ");
-        b[11..13].copy_from_slice(&(g.sector as u16).to_le_bytes());
-        b[13] = (g.cluster / g.sector) as u8;
-        b[14..16].copy_from_slice(&((g.reserved / g.sector) as u16).to_le_bytes());
-        b[16] = 2; // copies of the FAT
-        b[21] = 0xf8; // fixed disk
-        // A nominal geometry, 63 sectors and 255 heads.
-        b[24..26].copy_from_slice(&63u16.to_le_bytes());
-        b[26..28].copy_from_slice(&255u16.to_le_bytes());
-        // The number of sectors in front of the volume.
-        let hidden = u32::try_from(extent.offset / g.sector).unwrap_or(0);
-        b[28..32].copy_from_slice(&hidden.to_le_bytes());
-        b[32..36].copy_from_slice(&((extent.len / g.sector) as u32).to_le_bytes());
-        b[36..40].copy_from_slice(&((g.fat_bytes / g.sector) as u32).to_le_bytes());
-        b[44] = 2; // root directory's cluster
-        b[48] = 1; // FSInfo sector
-        b[50] = 6; // backup boot sector
-        b[64] = 0x80; // first hard disk
-        b[66] = 0x29; // serial, label and type follow
-        b[67..71].copy_from_slice(&self.spec.serial.to_le_bytes());
-        b[71..82].copy_from_slice(&short_label(&self.spec.label));
-        b[82..90].copy_from_slice(b"FAT32   ");
-        b[510..512].copy_from_slice(&[0x55, 0xaa]);
-        b
+        let boot = BootSector {
+            sector: g.sector,
+            per_cluster: g.cluster / g.sector,
+            reserved: g.reserved / g.sector,
+            fats: 2,
+            fat_sectors: g.fat_bytes / g.sector,
+            sectors: extent.len / g.sector,
+            is_mirrored: true,
+            root: 2,
+            info: INFO,
+            copy: COPY,
+            serial: self.spec.serial,
+            refused: None,
+        };
+        boot.encode(&self.spec.label, u32::try_from(extent.offset / g.sector).unwrap_or(0))
     }
 
     fn fs_info(&self) -> Vec<u8> {
