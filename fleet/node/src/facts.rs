@@ -25,6 +25,9 @@ pub struct Facts {
     /// The token of the grant that the fleet's ledger names as this node's; only looked at before a request with a token is
     /// taken.
     pub grant: Option<u64>,
+    /// Why the Node, or the member, could not be looked at.
+    #[serde(default)]
+    pub unread: Option<String>,
 }
 
 /// The slots of the disk that the node runs from.

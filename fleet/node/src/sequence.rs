@@ -207,7 +207,7 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
         Some(why) if may_turn && spent(op, facts) > limits.for_step(op.at).saturating_add(limits.for_step(step)) => {
             Next::TurnBack(format!("{step}: {why}"))
         }
-        Some(why) => Next::Wait(why.to_owned()),
+        Some(why) => Next::Wait(why),
     }
 }
 
@@ -268,12 +268,16 @@ fn blocked_too_long(op: &Operation, facts: &Facts, limits: Limits) -> Option<Str
 }
 
 /// Why `step` cannot begin: the journal would need a fact that is unknown, or the step would do harm.
-fn lacks(op: &Operation, step: Step, facts: &Facts, disk: &Disk) -> Option<&'static str> {
+fn lacks(op: &Operation, step: Step, facts: &Facts, disk: &Disk) -> Option<String> {
+    let unread = |what: &str| match &facts.unread {
+        Some(why) => format!("{what}: {why}"),
+        None => what.to_owned(),
+    };
     match step {
-        Step::Reboot | Step::Return if disk.next.is_none() => Some("no slot would boot"),
-        Step::Cordon if op.cordon.is_none() && facts.node.is_none() => Some("the Node object cannot be read"),
+        Step::Reboot | Step::Return if disk.next.is_none() => Some("no slot would boot".to_owned()),
+        Step::Cordon if op.cordon.is_none() && facts.node.is_none() => Some(unread("the Node object cannot be read")),
         Step::Leave if op.left.is_none() && facts.member.is_none() => {
-            Some("this node's member of etcd cannot be found")
+            Some(unread("this node's member of etcd cannot be found"))
         }
         _ => None,
     }
@@ -286,7 +290,7 @@ fn back(op: &Operation, facts: &Facts, disk: &Disk, why: &str) -> Next {
     if let Some(step) = leave_trial(op, disk).or_else(|| return_or_renew(op, facts, disk)) {
         return match lacks(op, step, facts, disk) {
             None => Next::Begin(step),
-            Some(why) => Next::Wait(why.to_owned()),
+            Some(why) => Next::Wait(why),
         };
     }
     // After a boot from the start: each can be done twice, and the system is to be well before anything is given back.

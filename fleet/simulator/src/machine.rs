@@ -229,6 +229,7 @@ impl Machine {
             node: None,
             member: None,
             grant: None,
+            unread: None,
         }
     }
 

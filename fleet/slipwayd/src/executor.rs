@@ -24,8 +24,8 @@ use crate::{
 
 /// The pause before the next try if the journal could not be written, or the machine is going down.
 pub const AGAIN: Duration = Duration::from_secs(5);
-/// The longest reason of a step, bytes. An image's own installer may say anything, and a copy of the journal that is too
-/// large counts as damaged.
+/// The longest reason of a step, or why a fact is unknown, bytes. An image's own installer may say anything, and a copy
+/// of the journal that is too large counts as damaged.
 const LONGEST: usize = 8 << 10;
 /// Between two looks for something to do.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -170,7 +170,8 @@ impl<L: Listener> Shared<L> {
     pub fn run_once(&self, world: &mut dyn World) -> io::Result<Duration> {
         let Some(before) = self.store().journal().operation.clone() else { return Ok(IDLE) };
         let _span = span(&before).entered();
-        let facts = world.facts(Some(&before));
+        let mut facts = world.facts(Some(&before));
+        facts.unread = facts.unread.map(|why| clean_and_cut(&why, LONGEST));
         let Some((next, step, op)) = self.decide(&facts)? else { return Ok(Duration::ZERO) };
         self.tell(&before, &next);
         let Some((step, op)) = step.zip(op) else {

@@ -28,6 +28,7 @@ fn full() -> Journal {
         node: Some(NodeState { unschedulable: true, ..Default::default() }),
         member: Some(0x8e9e_05c5_2164_694d),
         grant: None,
+        unread: None,
     };
     let mut journal = Journal { seq: 40, ..Journal::default() };
     let shape = Shape { kubernetes: true, etcd: true };
@@ -172,6 +173,7 @@ fn a_payload_that_is_denied_is_found_however_it_is_named() {
         node: None,
         member: None,
         grant: None,
+        unread: None,
     };
     let any = crate::request(Goal::Upgrade, true, None);
     let named = Request { payload: Some(digest(TARGET)), ..any.clone() };
@@ -219,6 +221,7 @@ fn what_cannot_be_is_refused() {
         node: None,
         member: None,
         grant: None,
+        unread: None,
     };
     assert_eq!(
         denies.ask(names.clone(), Shape::default(), &facts),
@@ -235,6 +238,7 @@ fn what_cannot_be_is_refused() {
             node: None,
             member: None,
             grant: None,
+            unread: None,
         };
         let request = Request { source: source.to_owned(), ..crate::request(goal, true, Some(3)) };
         let mut journal = Journal { token: 2, ..Journal::default() };
@@ -269,6 +273,7 @@ fn a_token_of_a_request_that_is_over_is_obeyed_with_nothing_to_do() {
         node: None,
         member: None,
         grant: None,
+        unread: None,
     };
     journal.take(Next::End(Outcome::Reached), &facts);
     let again = Request { token: Some(9), ..journal.ended[0].request.clone() };
@@ -354,7 +359,7 @@ fn a_stage_of_another_payload_supersedes_a_stage() {
 }
 
 fn facts_of(boot: &str) -> Facts {
-    Facts { boot: boot.to_owned(), uptime: 0, disk: None, node: None, member: None, grant: None }
+    Facts { boot: boot.to_owned(), uptime: 0, disk: None, node: None, member: None, grant: None, unread: None }
 }
 
 #[test]

@@ -19,7 +19,15 @@ use crate::world::disk::{Disk, OLD, OLDER, TARGET, digest};
 
 fn facts(disk: &Disk, boot: &str) -> Facts {
     let node = Some(NodeState::default());
-    Facts { boot: boot.to_owned(), uptime: 0, disk: Some(disk.seen()), node, member: Some(7), grant: None }
+    Facts {
+        boot: boot.to_owned(),
+        uptime: 0,
+        disk: Some(disk.seen()),
+        node,
+        member: Some(7),
+        grant: None,
+        unread: None,
+    }
 }
 
 fn first() -> Facts {
@@ -215,6 +223,12 @@ fn a_step_that_cannot_begin_has_its_time() {
         assert_eq!(next(&op, &first(), limits), Next::Begin(step));
         assert!(matches!(next(&op, &blind(time), limits), Next::Wait(_)), "{step:?}");
         assert!(matches!(next(&op, &blind(time + 1), limits), Next::TurnBack(_)), "{step:?}");
+        // It says why they are not known.
+        for after in [time, time + 1] {
+            let told = Facts { unread: Some("the API server says 403".to_owned()), ..blind(after) };
+            let (Next::Wait(why) | Next::TurnBack(why)) = next(&op, &told, limits) else { panic!("{step:?} begins") };
+            assert!(why.ends_with(": the API server says 403"), "{why}");
+        }
     }
 }
 

@@ -79,8 +79,15 @@ impl Recorder {
             components: PerSlot::default(),
             blank: false,
         };
-        let facts =
-            Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), node: None, member: None, grant: None };
+        let facts = Facts {
+            boot: "boot-1".to_owned(),
+            uptime: 7200,
+            disk: Some(disk),
+            node: None,
+            member: None,
+            grant: None,
+            unread: None,
+        };
         Arc::new(Self {
             calls: Mutex::default(),
             came: Semaphore::new(0),

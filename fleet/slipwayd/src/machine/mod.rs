@@ -88,6 +88,7 @@ impl Machine {
             Step::Grant => self.is_granted(op).err().map(InstallError::why),
             Step::Gate => self.gate(op).err().map(InstallError::why),
             Step::Drain => self.kube.as_ref().and_then(|kube| kube.check_drainable().err()),
+            Step::Stop => self.may_stop().err(),
             Step::Release if !op.request.preserve => self.may_release().err(),
             _ => None,
         }
@@ -150,15 +151,26 @@ impl Machine {
         }
     }
 
-    /// Stop what runs on the node's volumes.
+    /// What runs on the node's volumes, in the order in which it is stopped.
+    fn stops(&self) -> Vec<Stop<'_>> {
+        let others = &self.config.services.stop;
+        let alone = || others.iter().map(|unit| Stop::Unit(unit)).collect();
+        self.config.containerd.as_ref().map_or_else(alone, |containerd| containerd.order(others))
+    }
+
+    /// Stop it.
     fn stop(&self) -> Result<(), String> {
-        let init = &self.config.services.init;
-        let Some((containerd, pods)) = self.config.containerd.as_ref().zip(self.pods.as_ref()) else {
-            return init.stop(&self.config.services.stop);
-        };
-        containerd.order(&self.config.services.stop).into_iter().try_for_each(|stop| match stop {
-            Stop::Unit(unit) => init.stop(&[unit.to_owned()]),
-            Stop::Pods => pods.stop(),
+        self.stops().into_iter().try_for_each(|stop| match stop {
+            Stop::Unit(unit) => self.config.services.init.stop(unit),
+            Stop::Pods => self.pods.as_ref().map_or(Ok(()), Pods::stop),
+        })
+    }
+
+    /// Whether it could be stopped. It would be found out when the pods are gone, and lead to a reboot.
+    fn may_stop(&self) -> Result<(), String> {
+        self.stops().into_iter().try_for_each(|stop| match stop {
+            Stop::Unit(unit) => self.config.services.init.knows(unit),
+            Stop::Pods => Ok(()),
         })
     }
 
@@ -282,9 +294,15 @@ impl Machine {
         }
         let facts = self.facts(None);
         let since = self.well_since.take().unwrap_or(facts.uptime);
-        let runs = facts.disk.map(|disk| disk.running);
-        if runs.is_none() || runs != wanted.map(|wanted| wanted.slot) {
-            return Tried::Blocked("another system runs".to_owned());
+        let Some(disk) = facts.disk else {
+            return Tried::Blocked("the disk's boot state cannot be read".to_owned());
+        };
+        if wanted.is_none_or(|wanted| wanted.slot != disk.running) {
+            return Tried::Blocked(
+                "another system runs: reboot into the one of before; or keep this one, by `installer confirm` and then \
+                 `slipwayctl abort --as-is`"
+                    .to_owned(),
+            );
         }
         if let Err(why) = self.config.services.init.are_active(&self.config.services.need) {
             return Tried::Blocked(why);
@@ -308,12 +326,16 @@ impl World for Machine {
         let (uptime, boot) = (uptime(), boot_id());
         // The next step may be the one that leaves: its journal names the member.
         let leaves = op.is_some_and(|op| op.left.is_none() && (op.at == Step::Recheck || op.at == Step::Leave));
-        let member = self.etcd.as_ref().filter(|_| leaves).and_then(|etcd| etcd.member().ok().flatten());
         let cordons = op.is_some_and(|op| op.cordon.is_none() && op.at <= Step::Cordon);
-        let node = self.kube.as_ref().filter(|_| cordons).and_then(|kube| kube.node().ok());
+        let mut unread = None;
+        let mut fails = |why| unread = Some(why);
+        let etcd = self.etcd.as_ref().filter(|_| leaves);
+        let member = etcd.and_then(|etcd| etcd.member().map_err(&mut fails).ok().flatten());
+        let kube = self.kube.as_ref().filter(|_| cordons);
+        let node = kube.and_then(|kube| kube.node().map_err(&mut fails).ok());
         // Without its name, a boot would be taken for another one.
         let disk = if boot.is_empty() { None } else { self.installer.disk() };
-        Facts { boot, uptime, disk, node, member, grant: None }
+        Facts { boot, uptime, disk, node, member, grant: None, unread }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
@@ -337,7 +359,8 @@ impl World for Machine {
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
             // Lock, quorum and Node may have been waited for since the grant was read.
             Step::Cordon => {
-                done(self.is_granted(op).and_then(|()| self.of_kube(step, op).map_err(InstallError::Transient)))
+                let may = self.may_stop().map_err(InstallError::Permanent).and_then(|()| self.is_granted(op));
+                done(may.and_then(|()| self.of_kube(step, op).map_err(InstallError::Transient)))
             }
             Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
         }

@@ -83,13 +83,27 @@ impl OfUnit {
 }
 
 impl Init {
-    /// Stop these units, in this order. A unit that does not exist is a mistake in the configuration, and an error.
-    pub fn stop(&self, units: &[String]) -> Result<(), String> {
-        for unit in units {
-            match self {
-                Self::Systemd => run(&["systemctl", "stop", "--", unit.as_str()])?,
-                Self::Commands(commands) => run(&commands.stop.for_unit(unit))?,
-            };
+    /// Stop this unit. One that does not exist is a mistake in the configuration, and an error.
+    pub fn stop(&self, unit: &str) -> Result<(), String> {
+        match self {
+            Self::Systemd => run(&["systemctl", "stop", "--", unit]).map(drop),
+            Self::Commands(commands) => run(&commands.stop.for_unit(unit)).map(drop),
+        }
+    }
+
+    /// Fails if there is no such unit. Only systemd tells that; what cannot be looked at may be there.
+    pub fn knows(&self, unit: &str) -> Result<(), String> {
+        if *self != Self::Systemd {
+            return Ok(());
+        }
+        let says = run(&["systemctl", "show", "--property=LoadState,ActiveState", "--value", "--", unit]);
+        let says = says.unwrap_or_default();
+        let is = |word: &str| says.split_whitespace().any(|said| said == word);
+        // One that runs can be stopped, also without its file.
+        if is("not-found") && is("inactive") {
+            return Err(format!(
+                "systemd knows no unit {unit}, which is to be stopped: does slipwayd.toml mean another one?"
+            ));
         }
         Ok(())
     }

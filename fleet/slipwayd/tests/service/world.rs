@@ -103,7 +103,15 @@ impl World for Machine {
     fn facts(&mut self, _op: Option<&Operation>) -> Facts {
         self.uptime += 1;
         let (disk, node) = (Some(self.disk.clone()), Some(self.node.clone()));
-        Facts { boot: self.boot.to_string(), uptime: self.uptime, disk, node, member: None, grant: self.grant }
+        Facts {
+            boot: self.boot.to_string(),
+            uptime: self.uptime,
+            disk,
+            node,
+            member: None,
+            grant: self.grant,
+            unread: None,
+        }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, _watcher: &dyn Watcher) -> Tried {

@@ -133,6 +133,7 @@ impl State {
             node: Some(self.node.clone()),
             member: self.member.then_some(7),
             grant: self.grant.then_some(TOKEN),
+            unread: None,
         }
     }
 
