@@ -122,6 +122,13 @@ impl Journal {
     /// come into the journal with one write: a crash before it leaves neither, and the ledger is looked up again when the
     /// fleet repeats its request; a crash after it leaves both.
     pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refusal> {
+        let requests = self.ended.iter().map(|ended| &ended.request);
+        let mut requests = requests.chain(self.operation.iter().map(|op| &op.request));
+        if requests.any(|known| known.id == request.id && !known.is_for_the_same(&request)) {
+            return Err(Refusal::Invalid(
+                "an operation of this name was for another goal or payload: each request has a name of its own (uuidgen)",
+            ));
+        }
         match &self.operation {
             Some(op) if op.id() == request.id => return Ok(Asked::UnderWay),
             Some(op) if !supersedes(&request, op) => return Err(Refusal::Busy(op.id())),
@@ -157,6 +164,13 @@ impl Journal {
         if request.goal == Goal::Rollback && disk.states[!disk.running] != Some(SlotState::Good) {
             return Err(Refusal::Invalid(
                 "the other slot holds no system that was ever confirmed: nothing to go back to",
+            ));
+        }
+        // It would come up there on a trial that no operation confirms, or waits for.
+        if request.goal == Goal::Reboot && disk.next.is_some_and(|next| next != disk.running) {
+            return Err(Refusal::Invalid(
+                "the next boot is of the other slot, which somebody has asked for: `slipwayctl upgrade` or `slipwayctl \
+                 rollback` goes there with the same care",
             ));
         }
         let op = Operation::new(request, shape, facts).ok_or(Refusal::UnknownDisk)?;

@@ -53,6 +53,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// True if `other` asks for the same. A payload is the same wherever it comes from.
+    pub fn is_for_the_same(&self, other: &Self) -> bool {
+        let is_source_the_same = self.payload.is_some() || self.source == other.source;
+        self.goal == other.goal && self.payload == other.payload && is_source_the_same
+    }
+
     /// A request that writes nothing, keeps EPHEMERAL, has no grant, and asks for no exception.
     pub fn new(id: Uuid, goal: Goal, caller: impl Into<String>) -> Self {
         Self {

@@ -255,7 +255,7 @@ pub enum Goal {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Start the machine anew, with all care for its cluster
+    /// Start the machine anew, with all care for its cluster. Refused if the next boot is of the other slot
     Reboot {
         #[command(flatten)]
         outage: Outage,

@@ -253,6 +253,13 @@ fn what_cannot_be_is_refused() {
         assert_eq!(ask(Goal::Upgrade, "image", disk(b)), Ok(Asked::New));
     }
     assert_eq!(ask(Goal::Rollback, "", disk(SlotState::Good)), Ok(Asked::New));
+    // `installer upgrade` or `installer rollback` has asked for the other slot, which a reboot would go to.
+    assert_eq!(ask(Goal::Reboot, "", disk(SlotState::Untried)), Ok(Asked::New));
+    for b in [SlotState::Untried, SlotState::Good] {
+        let elsewhere = disk(b).map(|disk| Disk { once: Some(Slot::B), ..disk });
+        assert!(matches!(ask(Goal::Reboot, "", elsewhere.clone()), Err(Refusal::Invalid(_))), "{b}");
+        assert_eq!(ask(Goal::Upgrade, "image", elsewhere), Ok(Asked::New));
+    }
     let on_trial = disk(SlotState::Tried).map(|disk| Disk { running: Slot::B, ..disk });
     for (goal, source) in [(Goal::Stage, "image"), (Goal::Upgrade, "image"), (Goal::Rollback, ""), (Goal::Reboot, "")] {
         assert_eq!(ask(goal, source, on_trial.clone()), Err(Refusal::OnTrial));
@@ -286,6 +293,39 @@ fn a_token_of_a_request_that_is_over_is_obeyed_with_nothing_to_do() {
     let late = Request { token: Some(8), ..again };
     assert_eq!(journal.ask(late, Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
     assert_eq!(journal.token, 9);
+}
+
+/// As of a script that has one name for all that it asks for: it would be told that it is done.
+#[test]
+fn a_name_is_not_taken_for_another_request() {
+    let facts = Facts { disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()), ..facts_of("boot") };
+    let of = |goal: Goal, source: &str, payload| Request {
+        source: source.to_owned(),
+        payload,
+        ..crate::request(goal, true, None)
+    };
+    for payload in [None, Some(digest(TARGET))] {
+        let mut journal = Journal::default();
+        let ask = |request: Request, journal: &mut Journal| journal.ask(request, Shape::default(), &facts);
+        let first = of(Goal::Upgrade, "os:1", payload);
+        assert_eq!(ask(first.clone(), &mut journal), Ok(Asked::New));
+        for is_over in [false, true] {
+            if is_over {
+                journal.take(Next::End(Outcome::Reached), &facts);
+            }
+            let same = if is_over { Asked::Ended(Outcome::Reached) } else { Asked::UnderWay };
+            assert_eq!(ask(first.clone(), &mut journal), Ok(same.clone()));
+            let mirrored = ask(of(Goal::Upgrade, "mirror/os:1", payload), &mut journal);
+            assert_eq!(mirrored.ok(), payload.map(|_| same), "the digest says what it is");
+            for other in [of(Goal::Upgrade, "os:2", Some(digest(OLD))), of(Goal::Rollback, "", None)] {
+                let before = journal.clone();
+                assert!(
+                    matches!(ask(other, &mut journal), Err(Refusal::Invalid(why)) if why.contains("name of its own"))
+                );
+                assert_eq!(journal, before);
+            }
+        }
+    }
 }
 
 /// A stolen certificate, or a liar on the way, sends a very high token: a node that remembered it would refuse all that the
