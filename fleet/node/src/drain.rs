@@ -51,7 +51,7 @@ impl Default for Policy {
 /// The fate of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It belongs to the node, and stays.
+    /// It belongs to the node, or nothing of it runs any more: it stays.
     Stays,
     /// It is evicted.
     Evict,
@@ -66,11 +66,12 @@ pub fn fate(pod: &Pod, policy: Policy) -> Fate {
     if pod.mirror || pod.controller.as_ref().is_some_and(|(kind, _)| kind == "DaemonSet") {
         return Fate::Stays;
     }
-    if pod.terminating {
-        return Fate::Goes;
-    }
-    if pod.finished {
-        return Fate::Evict;
+    match (pod.finished, pod.terminating) {
+        // A finalizer may keep such a pod for ever.
+        (true, true) => return Fate::Stays,
+        (false, true) => return Fate::Goes,
+        (true, false) => return Fate::Evict,
+        (false, false) => {}
     }
     if pod.controller.is_none() && !policy.bare {
         return Fate::Blocks("no controller makes it again (drain.bare = true evicts it)");

@@ -131,14 +131,21 @@ impl Kube {
             let mut waiting = Vec::new();
             let has_come_back = self.come_back(&pods);
             for pod in pods.iter().filter(|pod| !has_come_back.contains(&pod.uid)) {
-                let why = match drain::fate(pod, self.config.drain) {
-                    Fate::Stays | Fate::Blocks(_) => continue,
-                    Fate::Goes => "it is ending".to_owned(),
-                    Fate::Evict => self.evict(&client, pod).await.err().unwrap_or_else(|| "it was evicted".to_owned()),
-                };
-                waiting.push(format!("{}/{}: {why}", pod.namespace, pod.name));
+                if let Some(why) = self.send_away(&client, pod).await {
+                    waiting.push(format!("{}/{}: {why}", pod.namespace, pod.name));
+                }
             }
             if waiting.is_empty() { Ok(()) } else { Err(pods_left(&waiting)) }
+        })
+    }
+
+    /// Evict this pod, if it is to be. Why it is still here; `None` if it stays.
+    async fn send_away(&self, client: &Client, pod: &Pod) -> Option<String> {
+        Some(match drain::fate(pod, self.config.drain) {
+            Fate::Stays => return None,
+            Fate::Blocks(why) => why.to_owned(),
+            Fate::Goes => "it is ending".to_owned(),
+            Fate::Evict => self.evict(client, pod).await.err().unwrap_or_else(|| "it was evicted".to_owned()),
         })
     }
 
@@ -151,8 +158,10 @@ impl Kube {
         back.map(|pod| pod.uid.clone()).collect()
     }
 
-    /// Whether the node still is cordoned by this operation, and nothing runs on it that has to go. A pod that has come back
-    /// goes down with the node: it is evicted once more, so its budget allows that, and knows it when other nodes ask.
+    /// Whether the node still is cordoned by this operation, and nothing runs on it that has to go. A pod that came
+    /// late is evicted: the scheduler had chosen this node before the cordon, and waited for a volume. One that has
+    /// come back goes down with the node: it is evicted once more, so its budget allows that, and knows it when other
+    /// nodes ask.
     pub fn is_drained(&self, op: Uuid) -> Result<()> {
         let node = self.node()?;
         if !node.unschedulable || node.owner != Some(op.to_string()) {
@@ -161,9 +170,12 @@ impl Kube {
         self.runtime.block_on(async {
             let client = self.client().await?;
             let pods = self.pods(&client).await?;
-            let came: Vec<_> = drain::remaining(&pods)
-                .map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name))
-                .collect();
+            let mut came = Vec::new();
+            for pod in drain::remaining(&pods) {
+                if let Some(why) = self.send_away(&client, pod).await {
+                    came.push(format!("{}/{}: it came after the drain, and {why}", pod.namespace, pod.name));
+                }
+            }
             if !came.is_empty() {
                 return Err(pods_left(&came));
             }

@@ -204,8 +204,43 @@ fn pods_are_evicted_and_those_of_the_node_stay() {
     assert!(node.drain().unwrap_err().contains("default/web: it is ending"));
     others.gone("web");
     assert_eq!((node.drain(), node.is_drained(op)), (Ok(()), Ok(())));
+    // The scheduler had chosen this node before the cordon, and waited for a volume.
     others.pod("late", Some("ReplicaSet"), Value::Null);
-    assert!(node.is_drained(op).unwrap_err().contains("default/late: it came after the drain"));
+    assert!(node.is_drained(op).unwrap_err().contains("default/late: it came after the drain, and it was evicted"));
+    assert_eq!(others.names(), ["daemon", "late-"]);
+    others.gone("late");
+    others.pod("lone", None, Value::Null);
+    let blocked = node.is_drained(op).unwrap_err();
+    assert!(blocked.contains("default/lone: it came after the drain, and no controller makes it again"), "{blocked}");
+    assert_eq!(others.names(), ["daemon", "lone"]);
+}
+
+/// A Job's pod, whose finalizer nobody takes away any more.
+#[test]
+fn a_pod_that_has_ended_and_is_kept_by_a_finalizer_is_not_waited_for() {
+    if !server::is_here() {
+        return;
+    }
+    let mut server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node(&mut server);
+    let op = Uuid::new_v4();
+    let kept = json!({ "metadata": { "finalizers": ["example.com/keep"] } });
+    for name in ["ended", "runs"] {
+        others.pod(name, Some("Job"), kept.clone());
+        others.runs(name);
+    }
+    assert_eq!(node.cordon(op), Ok(()));
+    assert!(node.drain().unwrap_err().starts_with("2 pods are left"));
+    let has_ended = json!({ "status": { "phase": "Succeeded" } });
+    let pods = others.pods();
+    others.runtime.block_on(pods.patch_status("ended", &PatchParams::default(), &Patch::Merge(has_ended))).unwrap();
+    assert!(node.drain().unwrap_err().starts_with("1 pod is left: default/runs: it is ending"));
+    let free = json!({ "metadata": { "finalizers": null } });
+    others.runtime.block_on(pods.patch("runs", &PatchParams::default(), &Patch::Merge(free))).unwrap();
+    others.gone("runs");
+    assert_eq!((node.drain(), node.is_drained(op)), (Ok(()), Ok(())));
+    assert_eq!(others.names(), ["ended-"]);
 }
 
 /// As those of networks, whose Deployments tolerate everything: on a small cluster there is no other place for them.
