@@ -133,6 +133,8 @@ impl Config {
             );
         }
         config.registry.check().map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
+        let etcd = config.etcd.as_ref().map_or(Ok(()), etcd::Config::check);
+        etcd.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
         if config.containerd.is_some() && config.runtime.is_some() {
             bail!("{}: [containerd] and [runtime] are both there: which is to run installers?", path.display());
         }

@@ -68,7 +68,7 @@ fn of_kubeconfig(pod: &Value, component: Component, path: &Path) -> Result<Optio
 
 /// When the holder's certificate expires. In a file of authorities the longest counts: while they are changed, it has the
 /// old one, too.
-fn expires(pem: &[u8]) -> Result<i64, String> {
+pub(super) fn expires(pem: &[u8]) -> Result<i64, String> {
     let mut authorities = Vec::new();
     for block in Pem::iter_from_buffer(&lines(pem)) {
         let block = block.map_err(|e| e.to_string())?;

@@ -3,6 +3,7 @@
 //! The lock is a key that says which operation holds it. It has no lease: a node that went silent keeps it until a person
 //! looks, because only a person can know whether its member is coming back.
 
+mod connection;
 mod host;
 mod requests;
 
@@ -15,8 +16,8 @@ use std::{
 };
 
 use etcd_client::{
-    AlarmAction, AlarmType, Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity,
-    MemberAddOptions, MemberListResponse, TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    AlarmAction, AlarmType, Client, Compare, CompareOp, GetOptions, MemberAddOptions, MemberListResponse, Txn, TxnOp,
+    TxnOpResponse, TxnResponse,
 };
 use serde::Deserialize;
 use slipway_node::quorum::{Answer, Blocked, Cluster, Going, Member, NotWell};
@@ -89,6 +90,16 @@ pub struct SnapshotConfig {
 
 fn yes() -> bool {
     true
+}
+
+impl Config {
+    /// Why this cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        match (&self.ca, &self.cert, &self.key) {
+            (Some(_), Some(_), Some(_)) | (_, None, None) => Ok(()),
+            _ => Err("etcd.cert and etcd.key need each other, and etcd.ca".to_owned()),
+        }
+    }
 }
 
 /// The cluster, seen from this node.
@@ -322,64 +333,12 @@ impl Etcd {
         if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", program.display())) }
     }
 
-    /// A client of the first member that answers. One of several at once would also be asked when it is down.
-    async fn connect(&self) -> Result<Client> {
-        let mut last = Err("no endpoint of etcd is configured".to_owned());
-        for url in &self.config.endpoints {
-            last = async {
-                let mut client = self.connect_to(std::slice::from_ref(url)).await?;
-                within(ANSWER, client.get(HOLDER, None)).await?;
-                Ok(client)
-            }
-            .await;
-            if last.is_ok() {
-                break;
-            }
-        }
-        last
-    }
-
-    async fn connect_to(&self, urls: &[String]) -> Result<Client> {
-        self.connect_for(urls, ANSWER).await
-    }
-
-    /// With so much time for an answer.
-    async fn connect_for(&self, urls: &[String], answer: Duration) -> Result<Client> {
-        let mut options = ConnectOptions::new().with_connect_timeout(ANSWER).with_timeout(answer);
-        if let Some(tls) = self.tls()? {
-            options = options.with_tls(tls);
-        }
-        within(ANSWER, Client::connect(urls, Some(options))).await
-    }
-
-    /// A client of this node's own member, with so much time for an answer.
-    pub(super) async fn connect_to_own(&self, answer: Duration) -> Result<Client> {
-        let list = within(ANSWER, self.connect().await?.member_list()).await?;
-        let own = list.members().iter().find(|member| member.name() == self.config.name);
-        let own = own.ok_or_else(|| format!("{} is no member of etcd's cluster", self.config.name))?;
-        self.connect_for(own.client_urls(), answer).await
-    }
-
     pub(super) fn snapshot_config(&self) -> Option<&SnapshotConfig> {
         self.config.snapshot.as_ref()
     }
 
     pub(super) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(what)
-    }
-
-    /// Read each time: certificates are renewed while the service runs.
-    fn tls(&self) -> Result<Option<TlsOptions>> {
-        let read = |path: &PathBuf| {
-            let text = std::fs::read(path).map(|text| slipway_core::pem::lines(&text));
-            text.map_err(|e| format!("{} cannot be read: {e}", path.display()))
-        };
-        let Some(ca) = &self.config.ca else { return Ok(None) };
-        let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
-        if let (Some(cert), Some(key)) = (&self.config.cert, &self.config.key) {
-            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
-        }
-        Ok(Some(tls))
     }
 
     /// This node's member. Of two with its name it is unknown which of them goes.

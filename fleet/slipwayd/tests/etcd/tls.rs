@@ -10,7 +10,7 @@ use std::{
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, date_time_ymd,
 };
 use slipway_test_support::port::free_port;
 use slipwayd::machine::etcd::{Config, Etcd};
@@ -103,6 +103,16 @@ fn nothing_is_said_to_strangers_nor_believed_from_them() {
     assert!(member.node(Some("ours"), Some("theirs")).is_well(false).is_err(), "our CA is not its");
     assert!(member.node(Some("ours"), None).is_well(false).is_err(), "without a certificate");
     assert!(member.node(None, None).is_well(false).is_err(), "without TLS");
+    // One that has expired is named: the member only ends the connection.
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    let key = KeyPair::generate().unwrap();
+    fs::write(member.dir.path().join("old.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(member.dir.path().join("old.key"), key.serialize_pem()).unwrap();
+    let why = member.node(Some("ours"), Some("old")).is_well(false).unwrap_err();
+    let names_both =
+        why.starts_with(&format!("{}: etcd", member.url)) && why.ends_with("old.crt, has expired: renew it");
+    assert!(names_both, "{why}");
     // A certificate that is renewed while the service runs is taken at the next look.
     fs::copy(member.dir.path().join("theirs.crt"), member.dir.path().join("ours.crt")).unwrap();
     assert!(node.is_well(false).is_err(), "certificate and key do not fit");

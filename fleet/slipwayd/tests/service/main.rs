@@ -83,6 +83,9 @@ fn what_cannot_be_meant_is_refused() {
         ("[containerd]\ngrace = \"5m\"".to_owned(), "limits.stop"),
         ("[containerd]\n[runtime]".to_owned(), "which is to run installers?"),
         ("[registry]\nmirrors = [\"mirror.example\"]".to_owned(), "HOST=URL"),
+        // etcd would be asked without the certificate.
+        ("[etcd]\nname = \"a\"\nendpoints = []\nca = \"/ca\"\ncert = \"/c\"".to_owned(), "etcd.key"),
+        ("[etcd]\nname = \"a\"\nendpoints = []\ncert = \"/c\"\nkey = \"/k\"".to_owned(), "etcd.ca"),
     ] {
         fs::write(&path, &text).unwrap();
         let error = format!("{:#}", Config::read(&path).unwrap_err());
