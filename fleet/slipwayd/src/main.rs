@@ -4,14 +4,14 @@ use std::{
     future::Future,
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::pin,
     process::ExitCode,
     sync::Arc,
     thread,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use slipway_node_server::{
     accept,
@@ -29,6 +29,9 @@ use tokio::{
     time::sleep,
 };
 
+/// Where the configuration is if nobody says it.
+const CONFIG: &str = "/etc/slipway/slipwayd.toml";
+
 /// Upgrades this node when it is asked to, and brings it back if the new system is not well.
 ///
 /// It cordons and drains the node, looks after etcd's quorum, stops services, has the next boot try the other slot
@@ -39,9 +42,10 @@ use tokio::{
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// The configuration. Without this file everything has its default: a machine without a cluster
-    #[arg(long, value_name = "FILE", default_value = "/etc/slipway/slipwayd.toml")]
-    config: PathBuf,
+    /// The configuration; without it /etc/slipway/slipwayd.toml. Where that is not there everything has its default: a
+    /// machine without a cluster
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -62,7 +66,14 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let config = Config::read(&args.config)?;
+    let config = match &args.config {
+        // A typing error makes no node a machine without a cluster.
+        Some(path) if path.try_exists().is_ok_and(|is_there| !is_there) => {
+            bail!("{}: there is no such file", path.display())
+        }
+        Some(path) => Config::read(path)?,
+        None => Config::read(Path::new(CONFIG))?,
+    };
     let name = config.node.clone().map_or_else(hostname, Ok)?;
     let log = EventLog::new(Bound::default());
     let (node, worker) = service::start(name, config.clone(), log.clone())?;

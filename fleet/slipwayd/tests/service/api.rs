@@ -253,6 +253,16 @@ fn the_service_itself_answers_a_client_of_talos() {
     });
 }
 
+/// It would be a machine without a cluster: neither cordoned nor drained.
+#[test]
+fn a_configuration_that_is_named_and_is_not_there_is_an_error() {
+    let dir = tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_slipwayd")).arg("--config").arg(dir.path().join("no.toml")).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("no.toml: there is no such file"), "{output:?}");
+}
+
 /// Callers need certificates, and the sequence does not: a trial would not be confirmed, nor a node uncordoned.
 #[test]
 fn without_certificates_an_operation_ends_before_the_service_does() {
