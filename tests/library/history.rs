@@ -11,13 +11,13 @@ use slipway_core::{
         identity::{DiskIdentity, DiskKind},
         layout::Part,
     },
-    plan::{self, ActivateRequest, Asked, Plan, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, Asked, Plan, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
     report::{HistoryEntry, HistoryReport, Now},
     units::SectorSize,
 };
 use slipway_test_support::{
     assert_golden,
-    system::{self, base, installed, payload},
+    system::{self, activate_request, base, installed, payload},
 };
 
 /// The file with these entries in it.
@@ -90,18 +90,7 @@ fn an_entry_stands_before_the_commit_that_names_it() {
         let what = (entry.verb, entry.slot, entry.version.as_deref(), entry.ended);
         assert_eq!(what, (verb, Some(Slot::B), Some("1.2.0"), None));
     }
-    let activate = plan::activate(
-        &ActivateRequest {
-            base: base(3),
-            runs_from: RunsFrom::Inside,
-            preserve: true,
-            only_ukis_start: false,
-            bootloader: None,
-            snapshot: None,
-        },
-        &staged,
-    )
-    .unwrap();
+    let activate = plan::activate(&activate_request(3, RunsFrom::Inside), &staged).unwrap();
     assert_eq!(stands_before_the_commit(&activate, 3).version.as_deref(), Some("1.1.0"));
     let menu = stands_before_the_commit(&plan::boot_menu(&base(3), false, &staged).unwrap(), 3);
     assert_eq!((menu.verb, menu.menu, menu.slot), (Verb::Menu, Some(false), None));

@@ -15,12 +15,12 @@ use slipway_core::{
     },
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
-    plan::{self, ActivateRequest, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
+    plan::{self, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
     report::{NextStep, StatusFacts, Writer, doubtful, next_step},
     units::SectorSize,
 };
 use slipway_test_support::system::{
-    self, base, blank, payload,
+    self, activate_request, base, blank, payload,
     random::random_system,
     states::{
         cancelled, confirmed, damaged, from_outside, healthy, interrupted, on_trial, pending, refused, settled, staged,
@@ -421,17 +421,7 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
         // The table and the ESP have plans of their own.
         "repair" if facts.gpt.is_damaged() || plan::makes_esp(facts) => return true,
         "repair" => plan::repair(&base(9), facts, None, false),
-        "activate" => plan::activate(
-            &ActivateRequest {
-                base: base(9),
-                runs_from: runs_from(facts),
-                preserve: true,
-                only_ukis_start: false,
-                bootloader: None,
-                snapshot: None,
-            },
-            facts,
-        ),
+        "activate" => plan::activate(&activate_request(9, runs_from(facts)), facts),
         "upgrade" => {
             let request = UpgradeRequest {
                 runs_from: runs_from(facts),

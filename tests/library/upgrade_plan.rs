@@ -15,13 +15,13 @@ use slipway_core::{
         meta::{ADV_BYTES, Adv, Meta},
     },
     payload::{facts::PayloadFacts, manifest::Manifest, version::Version},
-    plan::{self, ActivateRequest, Goal, Plan, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, Goal, Plan, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
     units::SectorSize,
 };
 use slipway_test_support::{
     assert_golden,
     system::{
-        self, base, installed, payload,
+        self, activate_request, base, installed, payload,
         random::{MEDIUM, decide, random_system, view},
     },
 };
@@ -75,15 +75,7 @@ fn texts() {
     assert!(text.contains("META, first copy, sets tag 0x0a\n"), "{text}");
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
-    let activate = ActivateRequest {
-        base: base(3),
-        runs_from: RunsFrom::Inside,
-        preserve: true,
-        only_ukis_start: false,
-        bootloader: None,
-        snapshot: None,
-    };
-    golden("activate.txt", &plan::activate(&activate, &staged()).unwrap());
+    golden("activate.txt", &plan::activate(&activate_request(3, RunsFrom::Inside), &staged()).unwrap());
     golden("confirm.txt", &plan::confirm(&base(3), &trial()).unwrap());
     golden("give-up.txt", &plan::rollback(&base(3), &trial()).unwrap());
     let mut confirmed = trial();

@@ -29,8 +29,8 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::manifest::{FileInfo, KernelArgs},
     plan::{
-        Asked, Described, Exceptions, GptCopies, GptFacts, RequestBase, RunsFrom, SlotContent, SlotFacts, SystemFacts,
-        UpgradeRequest, VolumeHolds,
+        ActivateRequest, Asked, Described, Exceptions, GptCopies, GptFacts, RequestBase, RunsFrom, SlotContent,
+        SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds,
     },
     snapshot::head::Found,
     units::{GIB, MIB, SectorSize},
@@ -45,6 +45,18 @@ const CMDLINE: &str = "quiet";
 /// The request of this moment.
 pub fn base(now: u64) -> RequestBase {
     RequestBase { disk: "/dev/sda".to_owned(), now, asked: Asked::default() }
+}
+
+/// What asks for a trial of the other slot, and keeps EPHEMERAL.
+pub fn activate_request(now: u64, runs_from: RunsFrom) -> ActivateRequest {
+    ActivateRequest {
+        base: base(now),
+        runs_from,
+        preserve: true,
+        only_ukis_start: false,
+        bootloader: None,
+        snapshot: None,
+    }
 }
 
 /// What asks for an upgrade, with the payload's own arguments alone. The versions are not what is tested: any may follow any

@@ -22,7 +22,7 @@ use slipway_core::{
     units::SectorSize,
 };
 
-use super::{base, blank, installed, payload};
+use super::{activate_request, base, blank, installed, payload};
 
 /// The medium of an upgrade from a live system.
 pub const MEDIUM: MediumId = MediumId(0x5eed);
@@ -168,17 +168,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
     };
     match verb {
         0 | 1 => plan::upgrade(&request, facts, &payload(n)),
-        2 => plan::activate(
-            &ActivateRequest {
-                base: base(100),
-                runs_from: RunsFrom::Inside,
-                preserve,
-                only_ukis_start: false,
-                bootloader: None,
-                snapshot: None,
-            },
-            facts,
-        ),
+        2 => plan::activate(&ActivateRequest { preserve, ..activate_request(100, RunsFrom::Inside) }, facts),
         3 => plan::confirm(&base(100), facts),
         4 => plan::rollback(&base(100), facts),
         6 => {
@@ -190,17 +180,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
             let request = UpgradeRequest { runs_from: RunsFrom::Offline, activate: verb == 7, ..request };
             plan::upgrade(&UpgradeRequest { preserve: preserve || verb == 8, ..request }, facts, &payload(n))
         }
-        9 => plan::activate(
-            &ActivateRequest {
-                base: base(100),
-                runs_from: RunsFrom::Offline,
-                preserve,
-                only_ukis_start: false,
-                bootloader: None,
-                snapshot: None,
-            },
-            facts,
-        ),
+        9 => plan::activate(&ActivateRequest { preserve, ..activate_request(100, RunsFrom::Offline) }, facts),
         10 => plan::rollback_offline(&base(100), facts),
         11 => plan::repair(&base(100), facts, None, false),
         _ => plan::wipe(&WipeRequest { base: base(100), parts: vec![Part::Ephemeral], format: None }, facts),
