@@ -117,10 +117,6 @@ fn looked_up(
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),
     };
-    let mut left =
-        state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
-    if refused && left.remedy == Some(Left::AGAIN) {
-        left.remedy = Some(Left::AGAIN_OR_REPLACE);
-    }
-    ExecuteError { left, ..error }
+    let left = state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
+    ExecuteError { left: if refused { left.of_refused_write() } else { left }, ..error }
 }

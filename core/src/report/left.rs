@@ -24,12 +24,26 @@ impl Left {
     /// The remedy where the disk has refused a write.
     pub const AGAIN_OR_REPLACE: &str =
         "run the same command again; if that fails at the same place, the disk takes no writes there: replace it";
+    /// Both.
+    pub const AGAIN_BY_FORCE_OR_REPLACE: &str = "run the same command again; by now `installer install` needs --force for it; if that \
+                                                 fails at the same place, the disk takes no writes there: replace it";
     /// The remedy where a person has to look.
     pub const STATUS: &str = "run `installer status`";
 
     /// With a remedy.
     pub fn new(state: impl Into<String>, remedy: &'static str) -> Self {
         Self { state: state.into(), remedy: Some(remedy) }
+    }
+
+    /// The same where the disk has refused a write: a second run may end there, too.
+    #[must_use]
+    pub fn of_refused_write(self) -> Self {
+        let remedy = match self.remedy {
+            Some(Self::AGAIN) => Some(Self::AGAIN_OR_REPLACE),
+            Some(Self::AGAIN_BY_FORCE) => Some(Self::AGAIN_BY_FORCE_OR_REPLACE),
+            other => other,
+        };
+        Self { remedy, ..self }
     }
 
     /// Without a remedy of its own.
@@ -47,5 +61,19 @@ impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.state)?;
         self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_refuses_writes_may_have_to_be_replaced() {
+        for remedy in [Left::AGAIN, Left::AGAIN_BY_FORCE] {
+            let left = Left::new("", remedy).of_refused_write().remedy.unwrap();
+            assert!(left.starts_with(remedy) && left.ends_with("the disk takes no writes there: replace it"), "{left}");
+        }
+        assert_eq!(Left::new("", Left::STATUS).of_refused_write().remedy, Some(Left::STATUS));
     }
 }
