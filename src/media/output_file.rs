@@ -103,8 +103,17 @@ impl OutputFile {
 
     /// A temporary file beside it, removed on drop unless it is published. Its mode follows the umask.
     pub fn side(&self) -> Result<NamedTempFile, OutputFileError> {
+        self.side_with(0o666)
+    }
+
+    /// The same, and nobody but its owner ever opens it.
+    pub fn private_side(&self) -> Result<NamedTempFile, OutputFileError> {
+        self.side_with(0o600)
+    }
+
+    fn side_with(&self, mode: u32) -> Result<NamedTempFile, OutputFileError> {
         let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666));
+        let builder = builder.prefix(".slipway-").permissions(Permissions::from_mode(mode));
         let file = side(|| builder.tempfile_in(&self.dir), |file| file.path().to_owned());
         file.map_err(|source| self.no_file(source))
     }

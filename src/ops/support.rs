@@ -2,9 +2,8 @@
 //! but the archive.
 
 use std::{
-    fs::{File, Permissions},
+    fs::File,
     io::{self, IsTerminal as _, Read as _, Write},
-    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
@@ -132,9 +131,8 @@ fn write(to: &Path, archive: &Archive) -> anyhow::Result<u64> {
         return Ok(bytes.len() as u64);
     }
     let output = OutputFile::new(to, false)?;
-    let mut file = output.side()?;
     // Names, addresses and logs are in it.
-    let private = file.as_file().set_permissions(Permissions::from_mode(0o600));
-    private.and_then(|()| file.as_file_mut().write_all(&bytes)).with_context(|| to.display().to_string())?;
+    let mut file = output.private_side()?;
+    file.as_file_mut().write_all(&bytes).with_context(|| to.display().to_string())?;
     Ok(output.publish(file)?)
 }
