@@ -255,9 +255,11 @@ impl Interruption {
                 command(&without)
             );
         }
-        let has_force = argv.iter().any(|word| word.starts_with("--force") || word.starts_with("--zero"));
+        let has_force =
+            argv.iter().any(|word| matches!(&**word, "--force" | "--force=true" | "--zero" | "--zero=true"));
         if self.by_force && !has_force {
-            return format!("{}, by now with --force: {} --force", Left::AGAIN, command(argv));
+            let others: Vec<_> = argv.iter().filter(|word| *word != "--force=false").cloned().collect();
+            return format!("{}, by now with --force: {} --force", Left::AGAIN, command(&others));
         }
         format!("{}: {}", Left::AGAIN, command(argv))
     }
@@ -361,6 +363,21 @@ pub const fn name_of(verb: &Verb) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An install near its end. `--force=false` is a word of Talos.
+    #[test]
+    fn what_is_to_be_run_again_by_force() {
+        let work = Work { by_force: true, ..Work::new("install") };
+        for (given, advised) in [
+            (&["--zero=false", "--force=false"][..], "by now with --force: installer install --zero=false --force"),
+            (&["--force"], "again: installer install --force"),
+            (&["--zero=true"], "again: installer install --zero=true"),
+        ] {
+            let argv: Vec<_> = ["installer", "install"].iter().chain(given).map(|word| (*word).to_owned()).collect();
+            let message = work.interrupted(Signal::SIGTERM).message(&argv);
+            assert!(message.ends_with(advised), "{message}");
+        }
+    }
 
     #[test]
     fn what_an_interruption_says() {
