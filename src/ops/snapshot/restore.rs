@@ -40,7 +40,7 @@ use crate::{
         meta::{self, MetaOnDisk},
         now,
     },
-    payload::side_file::side,
+    payload::side_file::{side, together},
     snapshot::{Collected, Root, SnapshotError, put_back},
 };
 
@@ -116,7 +116,8 @@ fn make(dir: &Path, wanted: &Content, observer: &mut dyn Observer) -> Result<(),
     let root = Root::open(new.path()).with_context(context).or_fail(FailureKind::Environment)?;
     let nothing = Collected { content: Content::default(), left_out: vec![], leftovers: vec![] };
     put_back(&root, wanted, &nothing, observer).or_fail(FailureKind::Environment)?;
-    let named = fs::rename(new.path(), dir).and_then(|()| File::open(above)?.sync_all());
+    // A signal removes side files: not while this one gets its name.
+    let named = together(|| fs::rename(new.path(), dir)).and_then(|()| File::open(above)?.sync_all());
     named.with_context(context).or_fail(FailureKind::Environment)
 }
 
@@ -127,6 +128,9 @@ fn as_own(mut wanted: Content, observer: &mut dyn Observer) -> Content {
         observer.note("only root can make the files with their owners and labels: they are yours");
         for node in wanted.nodes.values_mut() {
             (node.uid, node.gid) = (uid.as_raw(), gid.as_raw());
+            // Beside an access list these bits are no rights of the group, but the most that the list gives.
+            let has_list = node.xattrs.contains_key(&b"system.posix_acl_access"[..]);
+            node.mode &= if has_list { 0o1707 } else { 0o1777 };
             node.xattrs.retain(|name, _| name.starts_with(b"user."));
         }
     }
