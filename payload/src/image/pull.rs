@@ -115,10 +115,16 @@ impl<'s> Pull<'s> {
         let there = Some(dir).filter(|dir| dir.join("index.json").exists());
         let there = there.and_then(|dir| Local::directory(dir, LocalRef::Only, dir.display().to_string()).ok());
         for mut beside in found {
-            pulled.signatures += beside.signatures;
-            if let Err(error) = keep_others(there.as_ref(), &mut beside) {
-                pulled.left.push(format!("signatures that the layout had: {error}"));
+            match keep_others(there.as_ref(), &mut beside) {
+                Ok(()) => {}
+                // They may be read another time: the tag stays as it is.
+                Err(error @ ImageError::Io { .. }) => {
+                    pulled.left.push(format!("signatures under the same name as those that the layout has: {error}"));
+                    continue;
+                }
+                Err(error) => pulled.left.push(format!("signatures that the layout had: {error}")),
             }
+            pulled.signatures += beside.signatures;
             Self::write_signatures(&beside, &blobs, &mut listed)?;
         }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
