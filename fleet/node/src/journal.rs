@@ -169,8 +169,8 @@ impl Journal {
         // It would come up there on a trial that no operation confirms, or waits for.
         if request.goal == Goal::Reboot && disk.next.is_some_and(|next| next != disk.running) {
             return Err(Refusal::Invalid(
-                "the next boot is of the other slot, which somebody has asked for: `slipwayctl upgrade` or `slipwayctl \
-                 rollback` goes there with the same care",
+                "the next boot would be of the other slot: `slipwayctl upgrade` goes there with the same care, `installer \
+                 rollback` on the node takes that back",
             ));
         }
         let op = Operation::new(request, shape, facts).ok_or(Refusal::UnknownDisk)?;

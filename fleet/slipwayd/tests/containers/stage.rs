@@ -56,6 +56,11 @@ fn the_images_own_installer_writes_the_slot() {
         let own = node.stage(&node.next.source(), &heard);
         assert_eq!(own, Tried::Done(Learned::Staged(installed.clone(), Moved::default())));
         assert!(heard.notes("the node's own installer"));
+        // A person has the next boot try it: that is no doing of the image's installer.
+        node.json(&["activate", "--disk", node.disk.node.to_str().unwrap()]);
+        let again = node.stage(&source, &Heard::default());
+        assert!(matches!(again, Tried::Done(Learned::Staged(..))), "{again:?}");
+        assert_eq!(node.status()["next_boot"]["slot"], "B");
     });
 }
 
