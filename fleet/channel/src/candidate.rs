@@ -48,7 +48,7 @@ pub struct ImageLabels {
     /// When it was made; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
-    /// The digest of its manifest for the channel's architecture, where it is an index.
+    /// The digest of its manifest for the channel's architecture: its own, if it is no index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<Sha256>,
 }

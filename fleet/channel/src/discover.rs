@@ -17,7 +17,7 @@ use slipway_payload::{
 
 use crate::{
     candidate::{Candidate, ImageLabels},
-    spec::{Select, Spec},
+    spec::{Deny, Select, Spec},
 };
 
 /// The limits of one look.
@@ -110,8 +110,7 @@ impl Repository {
 
     fn read(&self, digest: Sha256) -> Result<ImageLabels, ImageError> {
         let of = Description::read(&self.image(digest), self.arch)?;
-        let manifest = Some(of.manifest).filter(|manifest| *manifest != digest);
-        Ok(ImageLabels { manifest, ..ImageLabels::from_labels(&of.labels, of.created) })
+        Ok(ImageLabels { manifest: Some(of.manifest), ..ImageLabels::from_labels(&of.labels, of.created) })
     }
 }
 
@@ -139,10 +138,19 @@ pub fn discover(
         }
     }
     let known: BTreeMap<Sha256, &Candidate> = known.iter().map(|candidate| (candidate.digest, candidate)).collect();
+    // One that is denied tells which manifest is, also when its tag is gone, and that of the manifest is left.
+    for deny in &spec.deny {
+        if let Deny::Digest(digest) = deny
+            && known.get(digest).is_some_and(|candidate| candidate.labels.is_ok())
+        {
+            found.entry(*digest).or_default();
+        }
+    }
     let candidate = |(digest, tags): (Sha256, BTreeSet<String>)| {
         let before = known.get(&digest);
         let labels = match before.map(|before| &before.labels) {
-            Some(Ok(labels)) => Ok(labels.clone()),
+            // Without a manifest they are of an older controller.
+            Some(Ok(labels)) if labels.manifest.is_some() => Ok(labels.clone()),
             _ => repository.read(digest).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);

@@ -10,8 +10,9 @@ use slipway_channel::{
     discover::{self, DiscoverError, Limits, Repository},
     lookup::{lookup, resume_lookup},
     payload::payload,
+    refusal::Refusal,
     signature_demand::Signatures,
-    spec::{Select, Spec},
+    spec::{Deny, Select, Spec},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 use slipway_payload::registry::Options;
@@ -162,6 +163,12 @@ fn an_index_says_which_manifest_is_in_it() {
     assert_eq!(found.len(), 2, "{all:?}");
     let choice = choose(&site.spec(&stable), &all, None, hour(1));
     assert_eq!(choice.chosen.map(|of| of.digest), Some(image.name()));
+    // Its tag is taken away, and that of the manifest is left: it is denied all the same.
+    site.push(&Image::new(), "1.0.0");
+    let spec = Spec { deny: vec![Deny::Digest(image.name())], ..site.spec(&stable) };
+    let all = discover(&spec, &plain(), Limits::default(), &all, hour(2)).unwrap();
+    let choice = choose(&spec, &all, None, hour(2));
+    assert_eq!((choice.chosen, &choice.refused[&manifest]), (None, &Refusal::Denied(spec.deny[0].clone())));
 }
 
 #[test]
