@@ -43,7 +43,7 @@ pub struct Join {
     #[arg(long, value_name = "DIR")]
     pub on_node: Option<PathBuf>,
     /// The node shows the certificate that its kubelet requests from the cluster and renews (serverTLSBootstrap: true), and
-    /// none is made here: the file on the node. `fleet init --node-ca` must trust the CA of the cluster
+    /// none is made here: the file on the node. Without it as before, unless --renew or --rekey makes one. `fleet init --node-ca` must trust the CA of the cluster
     #[arg(
         long,
         value_name = "FILE",

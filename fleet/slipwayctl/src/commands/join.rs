@@ -43,9 +43,15 @@ pub fn run(join: &Join, output: &Output) -> Result<(), Failure> {
     let at = dir.join("nodes").join(name);
     // What is not named stays as an earlier run has written it: who renews a certificate wants no node without etcd.
     let made = at.join("slipwayd.toml");
-    let base = read_base(base.as_deref().or(made.exists().then_some(made.as_path())))?;
-    let on_node = on_node.as_deref().or_else(|| before(&base)).unwrap_or(Path::new(ON_NODE));
-    let table = configuration(name, &base, (on_node, kubelet_certificate.as_deref()))?;
+    let earlier = if made.exists() { read_base(&made) } else { Ok(Table::new()) };
+    let (earlier, base) = match base {
+        None => earlier.map(|earlier| (earlier.clone(), earlier))?,
+        Some(base) => (earlier.unwrap_or_default(), read_base(base)?),
+    };
+    let on_node = on_node.as_deref().or_else(|| before(&earlier)).unwrap_or(Path::new(ON_NODE));
+    let kept = kubelet_before(&earlier).filter(|_| !anew.renew && !anew.rekey);
+    let kubelet_certificate = kubelet_certificate.as_deref().or(kept);
+    let table = configuration(name, &base, (on_node, kubelet_certificate))?;
     let params = authority::of_holder(name, Holder::Node(hosts), *days)?;
     authority::issuer(dir)?;
     let pair = match kubelet_certificate {
@@ -88,8 +94,7 @@ fn is_node_name(name: &str) -> bool {
         && name.chars().all(|c| is_end(c) || c == '-' || c == '.')
 }
 
-fn read_base(base: Option<&Path>) -> Result<Table, Failure> {
-    let Some(path) = base else { return Ok(Table::new()) };
+fn read_base(path: &Path) -> Result<Table, Failure> {
     let base: Table = authority::text(path)?.parse().map_err(|e| Failure::file(path, e))?;
     // The node would find it out, and not start.
     match wrong(&base, &known()?, "") {
@@ -98,9 +103,19 @@ fn read_base(base: Option<&Path>) -> Result<Table, Failure> {
     }
 }
 
-/// Where the files of a configuration are on the node.
-fn before(base: &Table) -> Option<&Path> {
-    Path::new(base.get("api")?.get("tls")?.get("ca")?.as_str()?).parent()
+/// Where an earlier run has put the files on the node.
+fn before(earlier: &Table) -> Option<&Path> {
+    file_of_tls(earlier, "ca")?.parent()
+}
+
+/// The certificate of an earlier run, if it is the kubelet's.
+fn kubelet_before(earlier: &Table) -> Option<&Path> {
+    let own = before(earlier)?.join("server.crt");
+    file_of_tls(earlier, "certificate").filter(|certificate| *certificate != own)
+}
+
+fn file_of_tls<'t>(table: &'t Table, key: &str) -> Option<&'t Path> {
+    Some(Path::new(table.get("api")?.get("tls")?.get(key)?.as_str()?))
 }
 
 fn known() -> Result<Table, Failure> {

@@ -260,6 +260,8 @@ fn the_configuration_is_the_base_and_what_is_the_nodes_own() {
     let before = fs::read_to_string(&file).unwrap();
     run(&JOIN).ok();
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    run(&[&JOIN[..], &["--base", "base.toml"]].concat()).ok();
+    assert_eq!(fs::read_to_string(&file).unwrap(), before, "the files are on the node where they were");
     // Without a base it is enough for a node with a kubelet.
     run(&["node", "join", "node-2", "--host", "::1", "--host", "node-2.example"]).ok();
     let made = Config::read(&home.path().join("slipway/nodes/node-2/slipwayd.toml")).unwrap();
@@ -360,6 +362,11 @@ fn a_node_may_show_the_certificate_of_its_kubelet() {
     let elsewhere = [&JOIN[..], &["--kubelet-certificate=/var/lib/k/server.pem"]].concat();
     run(&elsewhere).ok();
     assert!(read("slipway/nodes/node-1/slipwayd.toml").contains("/var/lib/k/server.pem"));
+    // It stays the kubelet's until somebody asks for another one.
+    assert!(run(&JOIN).ok().contains("is its kubelet's"));
+    assert!(read("slipway/nodes/node-1/slipwayd.toml").contains("/var/lib/k/server.pem"));
+    assert!(run(&[&JOIN[..], &["--renew"]].concat()).ok().contains("is made"));
+    assert!(!read("slipway/nodes/node-1/slipwayd.toml").contains("/var/lib/k/server.pem"));
 }
 
 #[test]
