@@ -108,7 +108,11 @@ fn the_table_is_in_order_and_has_a_source_for_each_row() {
 #[test]
 fn flags_that_kubeadm_once_gave_are_found() {
     let (table, of) = (BUILT_IN.parse::<Removals>().unwrap(), |minor| MinorVersion::new(1, minor));
-    for (component, word) in [(Component::ApiServer, "--insecure-port=0"), (Component::ControllerManager, "--port=0")] {
+    for (component, word) in [
+        (Component::ApiServer, "--insecure-port=0"),
+        (Component::ControllerManager, "--port=0"),
+        (Component::Scheduler, "--port=0"),
+    ] {
         let line = CommandLine::new([component.name(), word]);
         let count = |has, target| table.found(component, &line, of(has), of(target)).count();
         assert_eq!([count(22, 23), count(23, 24), count(24, 25)], [0, 1, 0], "{word}");
