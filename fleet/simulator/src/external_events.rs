@@ -288,15 +288,16 @@ impl World {
         let goal = [Goal::Stage, Goal::Upgrade, Goal::Rollback, Goal::Reboot][self.random.place(4)];
         let token = self.api.ledger.object.highest().saturating_add(1).saturating_add(above);
         // Or one that is over: then only its token is new.
-        let ended = self.machines[n].journal.ended.first().map(|ended| ended.request.id);
-        let id = ended.filter(|_| self.random.coin()).unwrap_or_else(|| Uuid::from_u64_pair(self.random.number(), 0));
-        let request = Request {
+        let ended = self.machines[n].journal.ended.first().map(|ended| ended.request.clone());
+        let again = ended.filter(|_| self.random.coin());
+        let id = Uuid::from_u64_pair(if again.is_none() { self.random.number() } else { 0 }, 0);
+        let asked = again.unwrap_or_else(|| Request {
             source: if goal.writes() { "docker://registry.example/os:2".to_owned() } else { String::new() },
             payload: goal.writes().then_some(NEW),
-            token: Some(token),
             allow_outage: true,
             ..Request::new(id, goal, "mallory")
-        };
+        });
+        let request = Request { token: Some(token), caller: "mallory".to_owned(), ..asked };
         let name = self.machines[n].name.clone();
         self.receive(&name, request);
     }
