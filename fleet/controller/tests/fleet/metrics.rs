@@ -145,7 +145,7 @@ fn the_probes_of_the_manifest_ask_where_it_answers() {
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_slipway-fleet")).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let port = container["ports"][0]["containerPort"].as_u64().unwrap();
-    assert!(help.contains(&format!("0.0.0.0:{port}]")), "{help}");
+    assert!(help.contains(&format!("[::]:{port}]")), "{help}");
     let name = &container["ports"][0]["name"];
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         assert_eq!((&container[probe]["httpGet"]["port"], &container[probe]["httpGet"]["path"]), (name, &json!(path)));

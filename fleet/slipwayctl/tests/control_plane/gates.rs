@@ -218,11 +218,11 @@ fn kube_proxy(site: &Site) {
         let (params, patch) = (PatchParams::apply("test"), Patch::Apply(daemon_set(image)));
         site.runtime.block_on(api.patch("kube-proxy", &params, &patch)).unwrap();
     };
-    for wrong in ["registry.example/kube-proxy:v1.17.9", "registry.example/kube-proxy:v1.22.0", "kube-proxy:latest"] {
+    for wrong in ["registry.example/kube-proxy:v1.18.20", "registry.example/kube-proxy:v1.22.0", "kube-proxy:latest"] {
         runs(wrong);
         assert!(refuses(site, "kube-proxy").contains(wrong), "{wrong}");
     }
-    runs("registry.example/kube-proxy:v1.18.20");
+    runs("registry.example/kube-proxy:v1.19.16");
     assert!(preview(site).contains("gate kube-proxy: open\n"));
     site.runtime.block_on(api.delete("kube-proxy", &DeleteParams::default())).unwrap();
 }
