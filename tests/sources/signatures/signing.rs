@@ -203,9 +203,12 @@ fn keys_that_cannot_sign_are_named_and_not_shown() {
     inspect(&nosuch, &[&signer.trusted()]).exits(INPUT).says(&[nowhere]);
     assert_eq!(failure(sign(&source, &[&format!("--key={curve}")])), "signing-key");
     // One that others may read is used, and said to be so.
-    fs::set_permissions(signer.private(), fs::Permissions::from_mode(0o644)).unwrap();
-    let open = sign(&source, &[&format!("--key={}", signer.private())]).succeeds();
-    assert!(open.stderr.contains("a private key that others may use (mode 644): chmod 600"), "{}", open.stderr);
+    let shared = at("a shared key");
+    fs::copy(signer.private(), &shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o644)).unwrap();
+    let open = sign(&source, &[&format!("--key={shared}")]).succeeds();
+    let says = format!("a private key that others may use (mode 644): chmod 600 '{shared}'");
+    assert!(open.stderr.contains(&says), "{}", open.stderr);
     let closed = sign(&source, &[&key(&signer)]).succeeds();
     assert!(!closed.stderr.contains("others may use"), "{}", closed.stderr);
     let secret = fs::read_to_string(signer.private()).unwrap().lines().nth(1).unwrap().to_owned();
