@@ -94,10 +94,9 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
     let mut refused = BTreeMap::new();
     // The usable images apart from the range: floors need not be in it.
     let mut usable: BTreeMap<Version, Vec<(&Candidate, Version)>> = BTreeMap::new();
-    let denied = denied(spec, candidates);
+    let manifests = candidates.iter().map(|candidate| (candidate.digest, candidate.manifest())).collect();
     for candidate in candidates {
-        let verdict = may_be_used(spec, candidate, source, now);
-        match verdict.and_then(|version| is_not_denied(&denied, candidate).map(|()| version)) {
+        match may_be_used(spec, candidate, &manifests, source, now) {
             Err(why) => drop(refused.insert(candidate.digest, why)),
             Ok(version) => usable.entry(without_build(&version)).or_default().push((candidate, version)),
         }
@@ -116,20 +115,6 @@ pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, no
         refused.insert(digest, why);
     }
     Choice { chosen, floors, refused }
-}
-
-/// The manifests of the images that are denied by any of their names.
-fn denied(spec: &Spec, candidates: &[Candidate]) -> BTreeMap<Sha256, Sha256> {
-    let by_digest = spec.deny.iter().filter_map(|deny| match deny {
-        Deny::Digest(digest) => Some(*digest),
-        Deny::Version(_) => None,
-    });
-    let manifest = |digest| candidates.iter().find(|of| of.digest == digest).map_or(digest, Candidate::manifest);
-    by_digest.map(|digest| (manifest(digest), digest)).collect()
-}
-
-fn is_not_denied(denied: &BTreeMap<Sha256, Sha256>, candidate: &Candidate) -> Result<(), Refusal> {
-    denied.get(&candidate.manifest()).map_or(Ok(()), |digest| Err(Refusal::Denied(Deny::Digest(*digest))))
 }
 
 /// The image of one version; `None` if these are several. Of several names of one image that counts whose tag is the version,
@@ -163,16 +148,22 @@ fn floors(spec: &Spec, usable: &BTreeMap<Version, Image>, chosen: Option<&Image>
     floors.into_iter().collect()
 }
 
-/// The version of a candidate that may be used, whatever the range.
+/// The version of a candidate that may be used, whatever the range. `manifests` are those of all candidates, by their digests.
 fn may_be_used(
     spec: &Spec,
     candidate: &Candidate,
+    manifests: &BTreeMap<Sha256, Sha256>,
     source: Option<&Source>,
     now: Timestamp,
 ) -> Result<Version, Refusal> {
     belongs(&spec.select, candidate)?;
     let version = candidate.version();
-    if let Some(deny) = spec.deny.iter().find(|deny| deny.matches(candidate.digest, version.as_ref())) {
+    let is_denied = |deny: &&Deny| match deny {
+        // By any of its names.
+        Deny::Digest(digest) => *manifests.get(digest).unwrap_or(digest) == candidate.manifest(),
+        Deny::Version(denied) => version.as_ref().is_some_and(|version| denied.cmp_precedence(version).is_eq()),
+    };
+    if let Some(deny) = spec.deny.iter().find(is_denied) {
         return Err(Refusal::Denied(deny.clone()));
     }
     let version = version.ok_or(Refusal::NoVersion)?;

@@ -171,13 +171,3 @@ impl fmt::Display for Deny {
         }
     }
 }
-
-impl Deny {
-    /// True if it denies an image.
-    pub fn matches(&self, digest: Sha256, version: Option<&Version>) -> bool {
-        match self {
-            Self::Digest(denied) => *denied == digest,
-            Self::Version(denied) => version.is_some_and(|version| denied.cmp_precedence(version).is_eq()),
-        }
-    }
-}
