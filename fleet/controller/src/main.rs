@@ -19,7 +19,7 @@ use slipway_fleet::{
     metrics::RoundEnd,
     nodes::Nodes,
     reconcile::{Controller, Requeue},
-    serve::{ControllerHealth, listen, serve},
+    serve::{ControllerHealth, serve},
     trigger::{SOON, Triggers, rest},
     upgrade_kubernetes::{self, UpgradeKubernetes},
     watch::watch,
@@ -28,6 +28,7 @@ use slipway_node_client::{Files, PORT};
 use slipway_payload::registry::RegistryArgs;
 use slipway_program::{
     api_server,
+    listen::listen,
     log::{self, LogArgs},
 };
 use tokio::{

@@ -9,8 +9,6 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    io::{self, ErrorKind},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -93,17 +91,6 @@ impl ControllerHealth {
     /// Why it is not ready; `None` if it is.
     pub fn unready(&self) -> Option<&'static str> {
         *self.unready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A listener at this address. A pod may have one of IPv6, one of IPv4, or both: `[::]` stands for all of them. A kernel
-/// without IPv6 has no such address.
-pub async fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    match TcpListener::bind(at).await {
-        Err(e) if at.ip() == Ipv6Addr::UNSPECIFIED && e.kind() != ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, at.port())).await
-        }
-        bound => bound,
     }
 }
 

@@ -1,14 +1,17 @@
-//! Code that the fleet's programs share: the end of a wrong command line, the log of a service, the way to an API server.
+//! Code that the fleet's programs share: the end of a wrong command line, the way to an API server, a service's log and listener.
 //!
 //! * [`log`]: levels, spans, text or JSON
 //! * [`api_server`]: the way to an API server
+//! * [`listen`]: the address at which a service listens
 
 use std::process::ExitCode;
 
 use clap::{Parser, error::ErrorKind};
 
 pub mod api_server;
-#[cfg(feature = "log")]
+#[cfg(feature = "service")]
+pub mod listen;
+#[cfg(feature = "service")]
 pub mod log;
 
 /// The arguments of this process. If there are none to go on with, the message is printed, and the process ends with

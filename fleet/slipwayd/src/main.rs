@@ -2,8 +2,6 @@
 
 use std::{
     future::Future,
-    io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     pin::pin,
     process::ExitCode,
@@ -20,7 +18,10 @@ use slipway_node_server::{
     serve::{Listeners, serve},
     tls::{Files, Trust},
 };
-use slipway_program::log::{self, LogArgs};
+use slipway_program::{
+    listen::listen,
+    log::{self, LogArgs},
+};
 use slipwayd::{config::Config, executor::AGAIN, service};
 use tokio::{
     net::{TcpListener, UnixListener},
@@ -124,16 +125,6 @@ async fn network(config: &Config, log: &EventLog) -> Result<Option<(TcpListener,
     let trust = Trust::load(files, log.clone())?;
     let listener = listen(tls.listen).await.with_context(|| format!("cannot listen on {}", tls.listen))?;
     Ok(Some((listener, trust)))
-}
-
-/// At this address. A machine whose kernel has no IPv6 has none that stands for those of both.
-async fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    match TcpListener::bind(at).await {
-        Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) && at.ip() == Ipv6Addr::UNSPECIFIED => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, at.port())).await
-        }
-        bound => bound,
-    }
 }
 
 /// Ends when the service should.

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use slipway_fleet::serve::{ControllerHealth, PLACES, listen, serve};
+use slipway_fleet::serve::{ControllerHealth, PLACES, serve};
+use slipway_program::listen::listen;
 use tokio::runtime::{Builder, Runtime};
 
 /// Longer than anything here takes if it is right.
