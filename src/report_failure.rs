@@ -54,7 +54,7 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
             .downcast_ref::<WayBack>()
             .map(|way| way.remedy.clone())
             .or(by_type)
-            .or_else(|| left.and_then(|left| left.remedy).map(str::to_owned))
+            .or_else(|| left.and_then(|left| left.remedy.as_deref()).map(str::to_owned))
             .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals))
             .or_else(|| known.and_then(|known| remedy(known.id, verb)).map(str::to_owned)),
         refusals,

@@ -149,7 +149,7 @@ impl Observer for Tracker {
         let mut work = locked(&self.work);
         // An image is made in a side file, which has its name only when it is complete.
         if work.on_a_disk {
-            work.by_force = work.progress.verb == "install" && left.remedy == Some(Left::AGAIN_BY_FORCE);
+            work.by_force = work.progress.verb == "install" && left.remedy.as_deref() == Some(Left::AGAIN_BY_FORCE);
             work.progress.left = left.state;
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 
+use alloc::borrow::Cow;
 use core::fmt;
 
 /// Nothing was written, and that is certain.
@@ -13,7 +14,7 @@ pub struct Left {
     /// State of the disk, as a sentence.
     pub state: String,
     /// The remedy, as a sentence; none if only the usual ones are known.
-    pub remedy: Option<&'static str>,
+    pub remedy: Option<Cow<'static, str>>,
 }
 
 impl Left {
@@ -21,29 +22,23 @@ impl Left {
     pub const AGAIN: &str = "run the same command again";
     /// The remedy after an install whose disk may hold all that boots: only what is certain to be no system is overwritten.
     pub const AGAIN_BY_FORCE: &str = "run the same command again; by now `installer install` needs --force for it";
-    /// The remedy where the disk has refused a write.
-    pub const AGAIN_OR_REPLACE: &str =
-        "run the same command again; if that fails at the same place, the disk takes no writes there: replace it";
-    /// Both.
-    pub const AGAIN_BY_FORCE_OR_REPLACE: &str = "run the same command again; by now `installer install` needs --force for it; if that \
-                                                 fails at the same place, the disk takes no writes there: replace it";
     /// The remedy where a person has to look.
     pub const STATUS: &str = "run `installer status`";
 
     /// With a remedy.
     pub fn new(state: impl Into<String>, remedy: &'static str) -> Self {
-        Self { state: state.into(), remedy: Some(remedy) }
+        Self { state: state.into(), remedy: Some(remedy.into()) }
     }
 
     /// The same where the disk has refused a write: a second run may end there, too.
     #[must_use]
     pub fn of_refused_write(self) -> Self {
-        let remedy = match self.remedy {
-            Some(Self::AGAIN) => Some(Self::AGAIN_OR_REPLACE),
-            Some(Self::AGAIN_BY_FORCE) => Some(Self::AGAIN_BY_FORCE_OR_REPLACE),
-            other => other,
+        const REPLACE: &str = "if that fails at the same place, the disk takes no writes there: replace it";
+        let or_replace = |remedy: Cow<'static, str>| match &*remedy {
+            Self::AGAIN | Self::AGAIN_BY_FORCE => format!("{remedy}; {REPLACE}").into(),
+            _ => remedy,
         };
-        Self { remedy, ..self }
+        Self { remedy: self.remedy.map(or_replace), ..self }
     }
 
     /// Without a remedy of its own.
@@ -60,7 +55,7 @@ impl Left {
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.state)?;
-        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 
@@ -74,6 +69,6 @@ mod tests {
             let left = Left::new("", remedy).of_refused_write().remedy.unwrap();
             assert!(left.starts_with(remedy) && left.ends_with("the disk takes no writes there: replace it"), "{left}");
         }
-        assert_eq!(Left::new("", Left::STATUS).of_refused_write().remedy, Some(Left::STATUS));
+        assert_eq!(Left::new("", Left::STATUS).of_refused_write().remedy.as_deref(), Some(Left::STATUS));
     }
 }
