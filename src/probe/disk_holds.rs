@@ -44,7 +44,7 @@ fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     match found(disk).map_err(|source| ProbeError::Io { offset: 0, source })? {
         Found::Nothing => Ok(DiskHolds::Nothing),
         Found::Something(what) => Ok(DiskHolds::Something(what)),
-        Found::OtherFormat(what) => Ok(DiskHolds::Something(what.to_owned())),
+        Found::OtherFormat(format) => Ok(DiskHolds::Something(format.name.to_owned())),
     }
 }
 

@@ -96,7 +96,7 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
     }
     let tables = Gpt::tables(disk);
     let is = match (recognise(&head), tables.for_other_sectors()) {
-        (Some(s), _) if s.kind == Kind::Packed => {
+        (Some(s), _) if matches!(s.kind, Kind::DiskImage | Kind::Packed) => {
             format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name)
         }
         (Some(s), _) => format!("the disk begins with {}", s.name),

@@ -40,7 +40,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
         return Ok(Found::Nothing);
     }
     if has_vhd_footer(disk) {
-        return Ok(Found::OtherFormat(VHD));
+        return Ok(Found::OtherFormat(&VHD));
     }
     if let Err(lost @ (ProbeError::Lba0Lost | ProbeError::TableLost(_) | ProbeError::Shrunk { .. })) = lba0::gpt(disk) {
         let unused = "; nothing on it was in use yet, as after an installation that has not ended";
@@ -63,8 +63,8 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
             Some(Behind::Unfinished) | None => Found::Nothing,
         });
     }
-    if let Some(format) = recognise(head).filter(|format| format.kind == Kind::Packed) {
-        return Ok(Found::OtherFormat(format.name));
+    if let Some(format) = recognise(head).filter(|format| matches!(format.kind, Kind::DiskImage | Kind::Packed)) {
+        return Ok(Found::OtherFormat(format));
     }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);
     let what = described(disk, head).or_else(|| recognise(head).map(|s| s.name.to_owned()));

@@ -21,7 +21,9 @@ pub struct Magic {
 /// What a format is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may be a disk image that must be unpacked or converted first.
+    /// A disk image in another format than raw: `qemu-img` converts it.
+    DiskImage,
+    /// A compressed file or an archive. A disk image may be in it.
     Packed,
     /// A volume that people make of a whole partition or disk, and that no installation makes.
     Volume,
@@ -37,24 +39,28 @@ const fn volume(name: &'static str, short: &'static str, at: usize, magic: &'sta
     Magic { name, short, kind: Kind::Volume, at, magic }
 }
 
+const fn disk_image(name: &'static str, short: &'static str, magic: &'static [u8]) -> Magic {
+    Magic { name, short, kind: Kind::DiskImage, at: 0, magic }
+}
+
 const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -> Magic {
     Magic { name, short, kind: Kind::Packed, at: 0, magic }
 }
 
 /// A VHD image. Programs take a fixed one for a raw one, unless they are told.
-pub const VHD: &str = "a VHD image";
+pub const VHD: Magic = disk_image("a VHD image", "VHD", VHD_COOKIE);
 
 // The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes
 // last, because file systems begin with one, too.
 const MAGICS: &[Magic] = &[
-    packed("a qcow2 image", "qcow2", b"QFI\xfb"),
-    packed("a VMDK image", "VMDK", b"KDMV"),
-    packed("a VMDK image", "VMDK", b"COWD"),
-    packed("a VMDK descriptor", "VMDK", b"# Disk DescriptorFile"),
-    packed(VHD, "VHD", VHD_COOKIE),
-    packed("a VHDX image", "VHDX", b"vhdxfile"),
-    packed("a VDI image", "VDI", b"<<< "),
-    packed("a QED image", "QED", b"QED\0"),
+    disk_image("a qcow2 image", "qcow2", b"QFI\xfb"),
+    disk_image("a VMDK image", "VMDK", b"KDMV"),
+    disk_image("a VMDK image", "VMDK", b"COWD"),
+    disk_image("a VMDK descriptor", "VMDK", b"# Disk DescriptorFile"),
+    VHD,
+    disk_image("a VHDX image", "VHDX", b"vhdxfile"),
+    disk_image("a VDI image", "VDI", b"<<< "),
+    disk_image("a QED image", "QED", b"QED\0"),
     packed("a file compressed with xz", "xz", b"\xfd7zXZ\0"),
     packed("a file compressed with zstd", "zstd", b"\x28\xb5\x2f\xfd"),
     packed("a file compressed with gzip", "gzip", b"\x1f\x8b\x08"),

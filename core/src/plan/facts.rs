@@ -30,6 +30,7 @@ use crate::{
         },
         identity::{DiskIdentity, DiskUse},
         layout::Part,
+        magic::Magic,
         meta::Meta,
         volume_fault::VolumeFault,
     },
@@ -47,8 +48,8 @@ pub enum Found {
     Nothing,
     /// Anything else, described for people.
     Something(String),
-    /// An image file in another format than raw, or a packed one, described for people.
-    OtherFormat(&'static str),
+    /// A disk image in another format than raw, or what one may be packed in.
+    OtherFormat(&'static Magic),
 }
 
 impl Found {
@@ -57,7 +58,7 @@ impl Found {
         match self {
             Found::Nothing => None,
             Found::Something(what) => Some(what),
-            Found::OtherFormat(what) => Some(what),
+            Found::OtherFormat(format) => Some(format.name),
         }
     }
 }

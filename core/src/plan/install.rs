@@ -120,8 +120,8 @@ fn of_the_disk(request: &InstallRequest, disk: &DiskFacts) -> Vec<Refusal> {
     let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::InUse).collect();
     match &disk.found {
         // A virtual machine would take the bytes of a disk for its format, and find neither.
-        Found::OtherFormat(what) if disk.identity.kind == DiskKind::Image => {
-            refusals.push(Refusal::OtherFormat { what, path: quoted(&disk.identity.path) });
+        Found::OtherFormat(format) if disk.identity.kind == DiskKind::Image => {
+            refusals.push(Refusal::OtherFormat { format, path: quoted(&disk.identity.path) });
         }
         found if !(request.force || request.zero || layout(request, disk).is_err_and(|e| e.holds_no_slots())) => {
             refusals.extend(found.what().map(|what| Refusal::NotEmpty(what.to_owned())));

@@ -14,7 +14,7 @@ use crate::{
         fat::FatError,
         identity::DiskUse,
         layout::{LayoutError, Part},
-        magic::VHD,
+        magic::{Kind, Magic, VHD},
     },
     kernel::{arch::Arch, cmdline::QuoteError, placeholder::PlaceholderError, platform::UnknownPlatform},
     payload::manifest::UKI,
@@ -33,8 +33,8 @@ pub enum Refusal {
     #[error("not empty: it holds {0}")]
     NotEmpty(String),
     /// The image file is in another format.
-    #[error("the file is {what}, and an install writes the bytes of a disk: it would be neither afterwards")]
-    OtherFormat { what: &'static str, path: String },
+    #[error("the file is {}, and an install writes the bytes of a disk: it would be neither afterwards", format.name)]
+    OtherFormat { format: &'static Magic, path: String },
     /// The partitions do not fit onto the disk.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -342,11 +342,11 @@ impl Refusal {
             Refusal::LaterSlot { allow, .. } => {
                 format!("take an installer of that version, or this one with {allow}").into()
             }
-            Refusal::OtherFormat { path, what } => {
-                let raw = match *what {
-                    what if what.starts_with("a file compressed") => "unpack it first".to_owned(),
-                    VHD => format!("`qemu-img convert -f vpc -O raw {path} disk.raw` makes a raw image of it"),
-                    _ => format!("`qemu-img convert -O raw {path} disk.raw` makes a raw image of it"),
+            Refusal::OtherFormat { path, format } => {
+                let convert = if **format == VHD { "convert -f vpc" } else { "convert" };
+                let raw = match format.kind {
+                    Kind::Packed => "unpack it first".to_owned(),
+                    _ => format!("`qemu-img {convert} -O raw {path} disk.raw` makes a raw image of it"),
                 };
                 let new = "`installer image --kind qcow2 --out disk.qcow2` makes a new one with a system in it";
                 format!("{raw}, and {new}").into()
@@ -441,6 +441,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::magic::recognise;
 
     #[test]
     fn a_list_has_the_remedies_behind_the_reasons() {
@@ -462,13 +463,15 @@ mod tests {
     /// `qemu-img` takes a compressed file for the bytes of a disk.
     #[test]
     fn what_is_compressed_is_not_converted() {
-        let formats = [
-            ("a file compressed with xz", "unpack it first"),
-            (VHD, "`qemu-img convert -f vpc -O raw x disk.raw`"),
-            ("a qcow2 image", "`qemu-img convert -O raw x disk.raw`"),
+        let formats: [(&[u8], &str); 4] = [
+            (b"\xfd7zXZ\0", "unpack it first"),
+            (b"PK\x03\x04", "unpack it first"),
+            (b"conectix", "`qemu-img convert -f vpc -O raw x disk.raw`"),
+            (b"QFI\xfb", "`qemu-img convert -O raw x disk.raw`"),
         ];
-        for (what, says) in formats {
-            let remedy = Refusal::OtherFormat { what, path: "x".to_owned() }.remedy().unwrap();
+        for (head, says) in formats {
+            let format = recognise(head).unwrap();
+            let remedy = Refusal::OtherFormat { format, path: "x".to_owned() }.remedy().unwrap();
             assert!(remedy.starts_with(says) && remedy.contains("installer image --kind qcow2"), "{remedy}");
         }
     }
