@@ -9,8 +9,8 @@ use slipway_core::{
 
 use crate::cordon::NodeState;
 
-/// The facts that a node observes of itself. An unknown fact is `None`, and never counts as well.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The facts that a node observes of itself. An unknown fact is `None`, and never counts as well. By default nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Facts {
     /// Which boot this is: `/proc/sys/kernel/random/boot_id`.
     pub boot: String,

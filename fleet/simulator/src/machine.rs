@@ -222,15 +222,7 @@ impl Machine {
             blank: false,
         };
         let uptime = u64::try_from(now - self.booted).unwrap_or(0);
-        Facts {
-            boot: format!("{}.{}", self.life, self.boot),
-            uptime,
-            disk: Some(disk),
-            node: None,
-            member: None,
-            grant: None,
-            unread: None,
-        }
+        Facts { boot: format!("{}.{}", self.life, self.boot), uptime, disk: Some(disk), ..Facts::default() }
     }
 
     /// The failure of the payload: it is denied here, or could not be written; or the upgrade came back before it was booted,

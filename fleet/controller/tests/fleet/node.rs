@@ -195,7 +195,7 @@ impl State {
 
     fn facts(&self) -> Facts {
         let (disk, uptime) = (Some(self.disk.clone()), self.started.elapsed().as_secs() + self.skipped);
-        Facts { boot: self.boot.to_string(), uptime, disk, node: None, member: None, grant: None, unread: None }
+        Facts { boot: self.boot.to_string(), uptime, disk, ..Facts::default() }
     }
 
     fn change(&mut self, step: Step, op: &Operation) -> Tried {

@@ -27,8 +27,7 @@ fn full() -> Journal {
         disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
         node: Some(NodeState { unschedulable: true, ..Default::default() }),
         member: Some(0x8e9e_05c5_2164_694d),
-        grant: None,
-        unread: None,
+        ..Facts::default()
     };
     let mut journal = Journal { seq: 40, ..Journal::default() };
     let shape = Shape { kubernetes: true, etcd: true };
@@ -170,10 +169,7 @@ fn a_payload_that_is_denied_is_found_however_it_is_named() {
         boot: "b".to_owned(),
         uptime: 0,
         disk: Some(Disk::new(SlotState::Empty, None).seen()),
-        node: None,
-        member: None,
-        grant: None,
-        unread: None,
+        ..Facts::default()
     };
     let any = crate::request(Goal::Upgrade, true, None);
     let named = Request { payload: Some(digest(TARGET)), ..any.clone() };
@@ -218,10 +214,7 @@ fn what_cannot_be_is_refused() {
         boot: "b".to_owned(),
         uptime: 0,
         disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
-        node: None,
-        member: None,
-        grant: None,
-        unread: None,
+        ..Facts::default()
     };
     assert_eq!(
         denies.ask(names.clone(), Shape::default(), &facts),
@@ -231,15 +224,7 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(denies.ask(names, Shape::default(), &granted(facts)), Err(Refusal::Denied { .. })));
     assert_eq!((denies.token, &denies.operation), (3, &None));
     let ask = |goal: Goal, source: &str, disk: Option<Disk>| {
-        let facts = Facts {
-            boot: "b".to_owned(),
-            uptime: 0,
-            disk: disk.map(|disk| disk.seen()),
-            node: None,
-            member: None,
-            grant: None,
-            unread: None,
-        };
+        let facts = Facts { boot: "b".to_owned(), uptime: 0, disk: disk.map(|disk| disk.seen()), ..Facts::default() };
         let request = Request { source: source.to_owned(), ..crate::request(goal, true, Some(3)) };
         let mut journal = Journal { token: 2, ..Journal::default() };
         let asked = journal.ask(request, Shape::default(), &granted(facts));
@@ -277,10 +262,7 @@ fn a_token_of_a_request_that_is_over_is_obeyed_with_nothing_to_do() {
         boot: "boot-2".to_owned(),
         uptime: 50,
         disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
-        node: None,
-        member: None,
-        grant: None,
-        unread: None,
+        ..Facts::default()
     };
     journal.take(Next::End(Outcome::Reached), &facts);
     let again = Request { token: Some(9), ..journal.ended[0].request.clone() };
@@ -399,7 +381,7 @@ fn a_stage_of_another_payload_supersedes_a_stage() {
 }
 
 fn facts_of(boot: &str) -> Facts {
-    Facts { boot: boot.to_owned(), uptime: 0, disk: None, node: None, member: None, grant: None, unread: None }
+    Facts { boot: boot.to_owned(), uptime: 0, disk: None, ..Facts::default() }
 }
 
 #[test]

@@ -19,15 +19,7 @@ use crate::world::disk::{Disk, OLD, OLDER, TARGET, digest};
 
 fn facts(disk: &Disk, boot: &str) -> Facts {
     let node = Some(NodeState::default());
-    Facts {
-        boot: boot.to_owned(),
-        uptime: 0,
-        disk: Some(disk.seen()),
-        node,
-        member: Some(7),
-        grant: None,
-        unread: None,
-    }
+    Facts { boot: boot.to_owned(), uptime: 0, disk: Some(disk.seen()), node, member: Some(7), ..Facts::default() }
 }
 
 fn first() -> Facts {

@@ -79,15 +79,7 @@ impl Recorder {
             components: PerSlot::default(),
             blank: false,
         };
-        let facts = Facts {
-            boot: "boot-1".to_owned(),
-            uptime: 7200,
-            disk: Some(disk),
-            node: None,
-            member: None,
-            grant: None,
-            unread: None,
-        };
+        let facts = Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), ..Facts::default() };
         Arc::new(Self {
             calls: Mutex::default(),
             came: Semaphore::new(0),

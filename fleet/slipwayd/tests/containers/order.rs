@@ -88,15 +88,7 @@ fn in_a_process_of_its_own() {
         payloads: PerSlot { a: None, b: None },
         next: Some(Slot::A),
     };
-    let facts = Facts {
-        boot: "a boot".to_owned(),
-        uptime: 1,
-        disk: Some(disk),
-        node: None,
-        member: None,
-        grant: None,
-        unread: None,
-    };
+    let facts = Facts { boot: "a boot".to_owned(), uptime: 1, disk: Some(disk), ..Facts::default() };
     let request = Request::new(Uuid::new_v4(), Goal::Reboot, "a test");
     let op = Operation::new(request, Shape::default(), &facts).unwrap();
     assert_eq!(machine.perform(Step::Stop, &op, &Heard::default()), Tried::Done(Learned::Nothing));

@@ -38,7 +38,7 @@ fn facts() -> Facts {
         components: PerSlot::default(),
         blank: false,
     };
-    Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), node: None, member: None, grant: None, unread: None }
+    Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), ..Facts::default() }
 }
 
 fn begins(journal: &mut Journal, goal: Goal) {

@@ -83,15 +83,7 @@ impl Nodes {
 }
 
 fn facts(disk: &Disk, boot: u8) -> Facts {
-    Facts {
-        boot: boot.to_string(),
-        uptime: 0,
-        disk: Some(disk.seen()),
-        node: None,
-        member: None,
-        grant: None,
-        unread: None,
-    }
+    Facts { boot: boot.to_string(), uptime: 0, disk: Some(disk.seen()), ..Facts::default() }
 }
 
 impl State {
