@@ -265,11 +265,11 @@ build_loader() {
 # Of the loader: it is in memory twice while it is verified, and an ESP may be small. Bytes.
 loader_limit_bytes=128000
 
-# The files that installer, loader and boot images are built from, each ended by a zero byte.
-source_files() {
-    find Cargo.toml Cargo.lock LICENSE hack/build hack/lib.sh hack/no-unwinding.ld hack/notices assets core loader/Cargo.toml \
-        loader/Cargo.lock loader/src payload src -type f -print0
-}
+# What installer, loader and boot images are built from. The Containerfile copies all of it: hack/check.
+source_paths=(Cargo.toml Cargo.lock LICENSE hack/build hack/lib.sh hack/no-unwinding.ld hack/notices assets core loader/Cargo.toml
+    loader/Cargo.lock loader/src payload src)
+# Its files, each ended by a zero byte.
+source_files() { find "${source_paths[@]}" -type f -print0; }
 
 # What makes GRUB's images for an architecture: its modules, as the directory $modules.
 need_grub() {
