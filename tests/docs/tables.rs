@@ -95,7 +95,7 @@ pub const NOT_RUN: &[NotRun] = &[
     not_run("hack/build amd64 arm64", BUILDS, &["hack/test"]),
     not_run("CARGO_NET_OFFLINE=true hack/build", BUILDS, &["hack/build", "Containerfile"]),
     not_run(
-        "cargo vendor --locked --versioned-dirs vendor",
+        "cargo vendor --locked --versioned-dirs --sync loader/Cargo.toml vendor",
         "it fetches all crates; hack/image --all-inside does it",
         &["hack/image", "tests/sources/container_image.rs"],
     ),
@@ -213,6 +213,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--sign", "pkcs11-tool"),
     ("--signature-format", "pkcs11-tool"),
     ("--states", "hack/crash"),
+    ("--sync", "cargo"),
     ("--test", "cargo"),
     ("--tpm2-public-key", "systemd-cryptenroll"),
     ("--tpm2-public-key-pcrs", "systemd-cryptenroll"),
