@@ -117,8 +117,9 @@ impl World {
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
             let has_failed = machine.report().is_none_or(|report| report.failed.is_some()) || machine.has_lied;
             let has_failed = has_failed || is_spent(decision, &node.uid);
-            // Nobody waits for what it obeys.
-            let has_failed = has_failed || self.is_not_given(&node.uid, &view.facts);
+            // Nobody waits for what it obeys of a ledger that was deleted, or of a person: that may begin after the look.
+            let is_beside = self.laws.is_lost || self.laws.by_hand.iter().any(|(uid, _)| *uid == node.uid);
+            let has_failed = has_failed || is_beside;
             // A node that went back, before people gave the rollout up, is seen on the payload in what it said before that.
             let is_back = view.facts.aborted.is_some() && machine.has_gone_back();
             !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
