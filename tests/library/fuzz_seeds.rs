@@ -121,9 +121,9 @@ macro_rules! targets {
     };
 }
 
-targets! { oci layer sums manifest adv bootenv gpt cmdline config profile image_ref running signature pe auth chunks }
+targets! { oci layer sums manifest adv bootenv gpt cmdline config profile image_ref running signature pe auth chunks fat history initramfs }
 
-/// No target is left out: by this file, by the fuzzer's list of programs, by the seeds.
+/// No target is left out: by this file, by the fuzzer's list of programs, by the seeds, by the campaign.
 #[test]
 fn every_target_is_run() {
     let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<_>>();
@@ -134,6 +134,9 @@ fn every_target_is_run() {
     assert_eq!(programs.map(|e| stem(e.unwrap())).collect::<BTreeSet<_>>(), all);
     let seeded = fs::read_dir(seeds_dir()).unwrap();
     assert_eq!(seeded.map(|e| stem(e.unwrap())).collect::<BTreeSet<_>>(), all);
+    let campaign = include_str!("../../hack/campaign.toml");
+    let stories = campaign.lines().filter_map(|line| line.strip_prefix("name = \"fuzz::")?.strip_suffix('"'));
+    assert_eq!(stories.map(str::to_owned).collect::<BTreeSet<_>>(), all);
 }
 
 /// The mutator makes the same of the same, and hardly ever nothing.

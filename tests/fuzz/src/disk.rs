@@ -1,9 +1,7 @@
 //! What stands on a disk with checksums: the partition table and META. Valid ones are made first, then spoiled, with the
 //! checksums repaired or not.
 
-use std::io;
-
-use slipway::{device::BlockIo, probe};
+use slipway::probe;
 use slipway_core::{
     disk::{
         gpt::{BOOT_CODE_BYTES, Gpt, Header, protective_mbr},
@@ -16,6 +14,8 @@ use slipway_core::{
     units::{GIB, Lba, MIB, SectorSize},
 };
 use uuid::Uuid;
+
+use super::sparse::Sparse;
 
 /// Byte offset of the digest in one copy of the ADV.
 const DIGEST_AT: usize = ADV_BYTES - 36;
@@ -85,45 +85,6 @@ fn legacy(partition: &[u8]) {
     assert!(zero.is_none_or(|tag| meta.legacy_without(tag).is_none()));
 }
 
-/// A disk that is zeros but for some ranges.
-struct Sparse {
-    size: u64,
-    sector: SectorSize,
-    ranges: [(u64, Vec<u8>); 5],
-}
-
-impl BlockIo for Sparse {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn sector_size(&self) -> SectorSize {
-        self.sector
-    }
-
-    fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.size);
-        let end = end.unwrap_or_else(|| panic!("a read of {} bytes at {offset}", buf.len()));
-        buf.fill(0);
-        for (at, bytes) in &self.ranges {
-            let (from, to) = (offset.max(*at), end.min(at + bytes.len() as u64));
-            if from < to {
-                let source = &bytes[(from - at) as usize..(to - at) as usize];
-                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(source);
-            }
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, _: &[u8]) -> io::Result<()> {
-        panic!("a probe writes at {offset}")
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        panic!("a probe flushes")
-    }
-}
-
 const REPAIR_ENTRIES: u8 = 2;
 const REPAIR_HEADERS: u8 = 4;
 
@@ -139,7 +100,7 @@ pub fn gpt(mut bytes: &[u8]) -> bool {
     let mut disk = Sparse {
         size,
         sector,
-        ranges: [
+        ranges: vec![
             (0, protective_mbr(&layout, &[0; BOOT_CODE_BYTES], flags & 16 != 0)),
             (sector.bytes(), label.primary_header),
             (2 * sector.bytes(), label.entries.clone()),

@@ -7,16 +7,19 @@ mod cmdline;
 mod config;
 mod disk;
 mod efi;
+mod fat;
 mod image;
+mod initramfs;
 mod judge;
 mod signature;
+mod sparse;
 mod text;
 
 /// Takes any bytes, and tells whether the code under test accepted them as what they are meant to be.
 pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 16] = [
+pub const TARGETS: [(&str, Body); 19] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -33,6 +36,9 @@ pub const TARGETS: [(&str, Body); 16] = [
     ("pe", efi::pe),
     ("auth", auth::auth),
     ("chunks", chunks::chunks),
+    ("fat", fat::fat),
+    ("history", text::history),
+    ("initramfs", initramfs::initramfs),
 ];
 
 /// The body of a target.

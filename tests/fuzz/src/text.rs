@@ -4,6 +4,7 @@ use slipway_core::{
     boot::{
         env::{BootEnv, Marker},
         env_block::EnvBlock,
+        history::{Entry, History, RECORD_BYTES, RECORDS},
         running::Running,
         slot::Slot,
     },
@@ -148,3 +149,27 @@ pub fn running(bytes: &[u8]) -> bool {
     }
     Running::from_cmdline(&text, disk) != Running::Unknown
 }
+
+/// The history: records, one for each line of the input. A line without a sum gets the right one.
+pub fn history(bytes: &[u8]) -> bool {
+    let mut file = vec![b' '; RECORDS as usize * RECORD_BYTES];
+    for (record, line) in file.chunks_mut(RECORD_BYTES).zip(bytes.split(|byte| *byte == b'\n')) {
+        let sum = Sha256::of(line).to_string();
+        let sum = if line.starts_with(b"{") { format!("{} ", &sum[..SUM_DIGITS]) } else { String::new() };
+        record.iter_mut().zip(sum.as_bytes().iter().chain(line)).for_each(|(to, from)| *to = *from);
+    }
+    let history = History::decode(1 << 20, &file).expect("a file of this size");
+    for entry in history.entries() {
+        let record = entry.render();
+        let again = Entry::parse(record.as_bytes()).expect("a record that was written is read");
+        assert_eq!(again.render(), record, "{entry:?}");
+        let (at, there) = history.place(entry.n);
+        assert!((1 << 20..(1 << 20) + file.len() as u64).contains(&at) && there.is_some(), "{entry:?}");
+        let _ = history.took_effect(entry, None);
+    }
+    assert!(history.lost(None) <= RECORDS && history.next(None).is_none_or(|n| n > 0));
+    !history.entries().is_empty()
+}
+
+/// Digits of the sum before a record.
+const SUM_DIGITS: usize = 16;
