@@ -159,17 +159,28 @@ impl Decision<'_> {
             let why = format!("the Job for other images or add-ons ends before that for those of {version}");
             return self.leave(WAITING, "OtherImages", why);
         }
-        match self.status.job.clone() {
-            Some(_) if !self.seen.jobs.is_empty() => self.follow(),
-            // It was written before the Job was made, or somebody has deleted the Job.
-            Some(name) => {
-                match &self.seen.refused {
-                    Some(why) => self.say(WAITING, "NoJob", format!("its Job cannot be made: {why}")),
-                    None => self.follow(),
-                };
-                Next::Make(name)
-            }
-            None => self.begin(&version),
+        let Some(name) = self.status.job.clone() else { return self.begin(&version) };
+        if let Some(next) = self.too_late() {
+            return next;
+        }
+        match &self.seen.refused {
+            _ if !self.seen.jobs.is_empty() => return self.follow(),
+            Some(why) => self.say(WAITING, "NoJob", format!("its Job cannot be made: {why}")),
+            None => self.follow(),
+        };
+        // It was written before the Job was made, or somebody has deleted the Job.
+        Next::Make(name)
+    }
+
+    /// A Job whose pod waits for a place has begun nothing: it goes when its windows close. What an earlier one has begun goes
+    /// on.
+    fn too_late(&mut self) -> Option<Next> {
+        let has_said = self.status.run.as_ref().is_some_and(|run| run.attempt == self.status.attempt);
+        let closed = self.seen.rules.as_ref().ok()?.open(self.seen.now).err().filter(|_| !has_said)?;
+        match &self.seen.facts {
+            None => Some(Next::Look),
+            Some(Ok(facts)) if facts.is_settled() => Some(self.leave(WAITING, "WindowClosed", closed.to_string())),
+            Some(_) => None,
         }
     }
 

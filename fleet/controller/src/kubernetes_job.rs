@@ -1,6 +1,8 @@
 //! The Job that upgrades Kubernetes: the pod of the controller's own Deployment, with another command. So it has the same
 //! image, certificates and nodes, whatever people have changed of them.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -21,7 +23,7 @@ const ACCOUNT: &str = "slipway-fleet-kubernetes";
 /// The Job of this name.
 pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus, like: &Deployment) -> Option<Job> {
     let template = like.spec.as_ref()?.template.clone();
-    let mut pod = template.spec?;
+    let (people, mut pod) = (template.metadata.unwrap_or_default(), template.spec?);
     let container = pod.containers.into_iter().find(|container| container.name == DEPLOYMENT)?;
     let uid = of.metadata.uid.clone()?;
     let words = words(of, status);
@@ -35,7 +37,13 @@ pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus,
     }];
     pod.restart_policy = Some("Never".to_owned());
     pod.service_account_name = Some(ACCOUNT.to_owned());
-    let labels = Some([(LABEL.to_owned(), uid.clone())].into());
+    // They keep replicas apart, of which it is none: where each node has one, it would wait for ever.
+    pod.topology_spread_constraints = None;
+    if let Some(affinity) = &mut pod.affinity {
+        affinity.pod_anti_affinity = None;
+    }
+    let labels = BTreeMap::from([(LABEL.to_owned(), uid.clone())]);
+    let metadata = metadata(people, like, &labels);
     let owner = OwnerReference {
         api_version: "fleet.slipway.dev/v1alpha1".to_owned(),
         kind: "KubernetesUpgrade".to_owned(),
@@ -48,21 +56,30 @@ pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus,
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             namespace: like.metadata.namespace.clone(),
-            labels: labels.clone(),
+            labels: Some(labels),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
             // The controller counts attempts, and says why one is repeated.
             backoff_limit: Some(0),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels, ..ObjectMeta::default() }),
-                spec: Some(pod),
-            },
+            template: PodTemplateSpec { metadata: Some(metadata), spec: Some(pod) },
             ..JobSpec::default()
         }),
         ..Job::default()
     })
+}
+
+/// Labels and annotations of the pod: what people say by them to webhooks, as of sidecars, holds for it, too. It is none that the
+/// Deployment selects, and it answers no scrape.
+fn metadata(people: ObjectMeta, like: &Deployment, own: &BTreeMap<String, String>) -> ObjectMeta {
+    let selected = like.spec.as_ref().and_then(|spec| spec.selector.match_labels.clone()).unwrap_or_default();
+    let mut labels = people.labels.unwrap_or_default();
+    labels.retain(|key, _| !selected.contains_key(key));
+    labels.extend(own.clone());
+    let mut annotations = people.annotations.unwrap_or_default();
+    annotations.retain(|key, _| !key.starts_with("prometheus.io/"));
+    ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
 }
 
 fn words(of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus) -> Vec<String> {

@@ -19,7 +19,7 @@ use slipway_kubernetes::{
 };
 use slipway_rollout::policy::{ApprovalPolicy, Policy, Rules};
 
-const NEW: &str = "1.31.2";
+pub const NEW: &str = "1.31.2";
 
 fn noon() -> Timestamp {
     "2026-06-01T12:00Z".parse().unwrap()
@@ -56,19 +56,19 @@ fn facts(version: &str) -> Facts {
 }
 
 /// What is seen, step by step.
-struct Scene {
-    object: KubernetesUpgrade,
-    rules: Result<Rules, Problem>,
-    jobs: Vec<Job>,
+pub struct Scene {
+    pub object: KubernetesUpgrade,
+    pub rules: Result<Rules, Problem>,
+    pub jobs: Vec<Job>,
     refused: Option<String>,
-    facts: Facts,
+    pub facts: Facts,
     kubelets: Option<Vec<Kubelet>>,
     is_due: bool,
-    now: Timestamp,
+    pub now: Timestamp,
 }
 
 impl Scene {
-    fn new(spec: Value) -> Self {
+    pub fn new(spec: Value) -> Self {
         Self {
             object: upgrade(spec),
             rules: Ok(Rules::default()),
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// One look; the status is written.
-    fn look(&mut self) -> Next {
+    pub fn look(&mut self) -> Next {
         let seen = |facts| Seen {
             object: &self.object,
             rules: self.rules.clone(),
@@ -101,17 +101,17 @@ impl Scene {
         next
     }
 
-    fn status(&self) -> KubernetesUpgradeStatus {
+    pub fn status(&self) -> KubernetesUpgradeStatus {
         self.object.status.clone().unwrap()
     }
 
-    fn reason(&mut self) -> String {
+    pub fn reason(&mut self) -> String {
         assert_eq!(self.look(), Next::Say);
         self.status().reason
     }
 
     /// A Job is made.
-    fn begins(&mut self) -> String {
+    pub fn begins(&mut self) -> String {
         let Next::Make(name) = self.look() else { panic!("{:?}", self.status()) };
         self.jobs = vec![Job { name: name.clone(), ended: None }];
         name
@@ -182,7 +182,7 @@ fn what_has_the_version_already_needs_no_job() {
 }
 
 /// A pod of the node has this version, and the node can bring back the other one.
-fn replaced(facts: &mut Facts, version: &str) {
+pub fn replaced(facts: &mut Facts, version: &str) {
     let pod = facts.nodes.get_mut("n1").unwrap().pods.get_mut(&Component::ApiServer).unwrap();
     pod.kept = Some(std::mem::replace(&mut pod.image, format!("registry.example/kube-apiserver:v{version}")));
 }

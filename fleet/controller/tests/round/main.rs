@@ -14,6 +14,7 @@ mod hands;
 mod holders;
 mod hostile;
 mod kubernetes;
+mod kubernetes_job;
 mod page;
 mod refused;
 mod scene;
