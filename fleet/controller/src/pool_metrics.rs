@@ -1,6 +1,6 @@
 //! The metrics of pools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_rollout::blocked::Blocked;
 
@@ -43,6 +43,11 @@ fn of_round(
         fetched = fetched.saturating_add(status.bytes_fetched.unwrap_or_default());
         reused = reused.saturating_add(status.bytes_reused.unwrap_or_default());
         *nodes.entry(status.reason).or_default() += 1;
+    }
+    // Who is gone with a grant is no Node any more, and has no NodeUpgrade.
+    let there: BTreeSet<&str> = pool_round.facts.nodes.iter().map(|observed| observed.node.uid.as_str()).collect();
+    for blocked in pool_round.decision.blocked.iter().filter(|of| !there.contains(of.node.uid.as_str())) {
+        *nodes.entry(blocked.why.reason().to_owned()).or_default() += 1;
     }
     if !pool_round.shared.is_empty() {
         nodes.insert("NodesShared".to_owned(), pool_round.shared.len());

@@ -86,6 +86,15 @@ fn the_state_that_is_worth_an_alert_has_this_word() {
         let text = fs::read_to_string(monitoring().join(file)).unwrap();
         assert!(text.replace("\\\"", "\"").contains(&format!("state=\"{word}\"")), "{file}");
     }
+    let (token, obeyed, pool) = (1, 2, "p".to_owned());
+    let stuck = [
+        Blocked::Gone { token },
+        Blocked::AbortedHolder { token },
+        Blocked::ForeignGrant { token, pool },
+        Blocked::Overtaken { token, obeyed },
+    ];
+    let rules = fs::read_to_string(monitoring().join("rules.yaml")).unwrap();
+    assert!(rules.contains(&format!("state=~\"{}\"", stuck.each_ref().map(Blocked::reason).join("|"))), "{stuck:?}");
 }
 
 #[test]

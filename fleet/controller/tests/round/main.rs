@@ -347,6 +347,23 @@ fn the_failures_in_the_metrics_are_those_that_nodes_say() {
     assert_eq!((metrics["p"].failures, metrics["p"].nodes["Failed"]), (2, 2), "{:?}", metrics["p"].nodes);
 }
 
+/// An alert is about it: only a person frees such a grant, and there is no Node, and so no NodeUpgrade, that says so.
+#[test]
+fn who_is_gone_with_a_grant_is_in_the_metrics() {
+    let mut scene = Scene::new(2);
+    for n in 0..2 {
+        scene.label(n, "node-role.kubernetes.io/control-plane", "");
+        scene.says(n).staged = Some(payload(NEW).into());
+    }
+    scene.roll();
+    scene.ledger.status = Some(scene.round().ledger);
+    let held = scene.ledger.status.as_ref().unwrap().grants[0].node.uid.clone();
+    scene.objects.nodes.retain(|node| node.metadata.uid.as_ref() != Some(&held));
+    let (members, none) = (Members::new(&scene.objects), (&BTreeMap::new(), &BTreeMap::new()));
+    let metrics = pool_metrics::of(&scene.round(), &members, &scene.readings, none);
+    assert_eq!((metrics["p"].grants, metrics["p"].nodes["GoneWithGrant"]), (1, 1), "{:?}", metrics["p"].nodes);
+}
+
 #[test]
 fn who_answers_for_another_node_is_not_believed() {
     let mut scene = staged(2);
