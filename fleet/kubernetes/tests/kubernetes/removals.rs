@@ -119,6 +119,26 @@ fn flags_that_kubeadm_once_gave_are_found() {
     }
 }
 
+/// What people add to a manifest, by guides of its time.
+#[test]
+fn what_people_often_add_is_found() {
+    let (table, of) = (BUILT_IN.parse::<Removals>().unwrap(), |minor| MinorVersion::new(1, minor));
+    for (component, word, removed) in [
+        (Component::ApiServer, "--enable-admission-plugins=NodeRestriction,PodSecurityPolicy", 25),
+        (Component::ApiServer, "--feature-gates=TTLAfterFinished=true", 25),
+        (Component::ApiServer, "--logtostderr=true", 26),
+        (Component::Scheduler, "--alsologtostderr=true", 26),
+        (Component::ControllerManager, "--pod-eviction-timeout=30s", 27),
+        (Component::ControllerManager, "--feature-gates=ExpandCSIVolumes=true", 27),
+        (Component::ApiServer, "--feature-gates=PodSecurity=true", 28),
+        (Component::ApiServer, "--feature-gates=KMSv2=true", 32),
+    ] {
+        let line = CommandLine::new([component.name(), word]);
+        let count = |target| table.found(component, &line, of(target - 1), of(target)).count();
+        assert_eq!([removed - 1, removed, removed + 1].map(count), [0, 1, 0], "{word}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_words_are_read_and_a_gate_is_found_wherever_it_stands(
