@@ -27,6 +27,11 @@ impl CommandLine {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
+    /// The value of a flag: the last one, as the program takes it.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.0.iter().rfind(|(of, _)| of == name).map(|(_, value)| value.as_str())
+    }
+
     /// The items of a flag that has a list, separated by commas.
     pub fn items(&self, name: &str) -> impl Iterator<Item = &str> {
         let values = self.0.iter().filter(move |(of, _)| of == name);

@@ -61,14 +61,13 @@ pub fn minor(text: &str, component: Component) -> Result<MinorVersion, Unclear> 
     Ok(version.ok_or(Unclear::NoVersion { component, image })?.minor())
 }
 
-/// A flag of the component's container: the value of `--name=value`, the last one, as the program takes it.
+/// The value of a flag of the component's container, however it is written.
 pub fn flag(pod: &Value, component: Component, name: &str) -> Option<String> {
-    let prefix = format!("--{name}=");
-    words(pod, component)?.filter_map(|word| word.strip_prefix(&prefix)).next_back().map(str::to_owned)
+    CommandLine::new(words(pod, component)?).value(name).map(str::to_owned)
 }
 
 /// The words by which the component's container is started.
-fn words(pod: &Value, component: Component) -> Option<impl DoubleEndedIterator<Item = &str>> {
+fn words(pod: &Value, component: Component) -> Option<impl Iterator<Item = &str>> {
     let container = pod["spec"]["containers"].as_array()?.iter().find(|of| of["name"] == component.name())?;
     let words = ["command", "args"].into_iter().flat_map(move |part| container[part].as_array().into_iter().flatten());
     Some(words.filter_map(Value::as_str))

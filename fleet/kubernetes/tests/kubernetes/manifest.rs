@@ -40,6 +40,21 @@ fn a_manifest_that_was_edited_by_hand_keeps_all_but_the_image() {
     assert_eq!(flag(&pod, ApiServer, "port"), None);
 }
 
+/// As two words, with an underscore, by a shell: programs take all of them, and of several the last.
+#[test]
+fn a_flag_is_found_however_it_is_written() {
+    let flags = "    - --advertise-address=10.0.0.1\n    - --secure-port=6443\n";
+    for by_hand in [
+        "    - --secure-port\n    - '6444'\n",
+        "    - --secure_port=6444\n",
+        "    - --secure-port=6443\n    - --secure-port=6444\n",
+        "    - -c\n    - exec kube-apiserver --v=2 --secure-port=\"6444\" 2>&1\n",
+    ] {
+        let pod = pod(&EDITED.replace(flags, by_hand), ApiServer).unwrap();
+        assert_eq!(flag(&pod, ApiServer, "secure-port").as_deref(), Some("6444"), "{by_hand}");
+    }
+}
+
 #[test]
 fn what_is_unclear_is_refused() {
     assert!(matches!(with_image(EDITED, Scheduler, "r/s:v1.21.2"), Err(Unclear::NoImage { .. })));

@@ -51,6 +51,7 @@ fn the_first_to_expire_of_all_that_flags_name() {
     // The holder's own counts, before those of who has signed it.
     write("chain.crt", certificate(2031, false) + &certificate(2029, true));
     assert_eq!(has(&["--tls-cert-file=/inside/pki/chain.crt"]), is("chain.crt", 2031));
+    assert_eq!(has(&["--tls-cert-file", "/inside/pki/chain.crt"]), is("chain.crt", 2031));
     // Authorities that are being changed: the old one is there until all have the new one.
     write("ca.crt", certificate(2021, true) + &certificate(2035, true));
     let both = ["--tls-cert-file=/inside/pki/chain.crt", "--client-ca-file=/inside/pki/ca.crt"];
