@@ -207,10 +207,10 @@ fn path(facts: &Facts) -> Result<(), Blocked> {
 }
 
 fn go(facts: &Facts) -> Next {
-    if let Some((node, component, image)) =
-        facts.pods().find_map(|(node, component, pod)| Some((node, component, pod.under_way.as_ref()?)))
-    {
-        return Next::Wait(format!("{node}: {component} is replaced by {image}"));
+    if let Some((node, component, pod)) = facts.pods().find(|(.., pod)| pod.under_way.is_some()) {
+        let image = pod.under_way.as_deref().unwrap_or_default();
+        let why = pod.ill.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        return Next::Wait(format!("{node}: {component} is replaced by {image}{why}"));
     }
     let plan = Plan::new(facts);
     let step = match facts.direction {

@@ -52,11 +52,15 @@ impl Pods for Kube {
     }
 }
 
+/// Why the replacement that is under way does not go on, if that is not its pod's.
+type Stuck = Arc<Mutex<Option<String>>>;
+
 /// The static pods of this node.
 #[derive(Debug)]
 pub struct ControlPlane {
     kube: Config,
     pods: Arc<Mutex<StaticPods<Disk>>>,
+    stuck: Stuck,
     snapshots: EtcdSnapshots,
     pulls: ImagePulls,
     wake: Sender<()>,
@@ -71,12 +75,13 @@ impl ControlPlane {
             return Ok(None);
         };
         let pods = Arc::new(Mutex::new(StaticPods::open(of, state, Disk)?));
-        let (wake, woken) = channel();
-        let worker = Worker { kube: Kube::new(kube.clone())?, pods: Arc::clone(&pods), woken };
+        let ((wake, woken), stuck) = (channel(), Stuck::default());
+        let worker =
+            Worker { kube: Kube::new(kube.clone())?, pods: Arc::clone(&pods), stuck: Arc::clone(&stuck), woken };
         thread::Builder::new().name("static-pods".to_owned()).spawn(move || worker.work())?;
         let snapshots = EtcdSnapshots::open(etcd.clone(), state);
         let pulls = ImagePulls::new(containerd.as_ref().map(|of| of.socket.clone()));
-        Ok(Some(Self { kube, pods, snapshots, pulls, wake }))
+        Ok(Some(Self { kube, pods, stuck, snapshots, pulls, wake }))
     }
 
     /// The replacement that is under way.
@@ -91,6 +96,8 @@ impl ControlPlane {
             (pods.journal().clone(), pods.manifests().map_err(failed)?)
         };
         let mut ill = Kube::new(self.kube.clone()).map_err(failed)?.static_pods_ill(&manifests);
+        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ill.extend(journal.under_way.as_ref().map(|of| of.request.component).zip(stuck));
         let mut found = Vec::new();
         for (component, text) in &manifests {
             let image = manifest::image(text, *component).map_err(|e| Error::Failed(e.to_string()))?;
@@ -252,6 +259,7 @@ fn refused(refusal: Refusal) -> Error {
 struct Worker {
     kube: Kube,
     pods: Arc<Mutex<StaticPods<Disk>>>,
+    stuck: Stuck,
     woken: Receiver<()>,
 }
 
@@ -274,6 +282,8 @@ impl Worker {
                 Ok(Some(_)) => Duration::ZERO,
                 Err(_) => AGAIN,
             };
+            let stuck = turn.as_ref().err().map(|e| format!("its manifest cannot be put into its place: {e}"));
+            *self.stuck.lock().unwrap_or_else(PoisonError::into_inner) = stuck;
             let says = format!("{turn:?}");
             match turn {
                 _ if told.as_ref() == Some(&says) => {}

@@ -149,12 +149,20 @@ impl<C: Calls> StaticPods<C> {
         let ill = if came { Some("its manifest came into its place a moment ago".to_owned()) } else { ill };
         let next = replacement::next(of, &Seen { manifest, uptime, ill }, self.config.limit.as_secs());
         // The journal first: it has both manifests before either is written.
-        if let Some(text) = self.change(|journal| journal.take(next.clone(), uptime))? {
-            let path = self.config.manifests.join(component.file());
-            let beside = self.beside(component);
-            replace(&mut self.calls, &path, &beside, text.as_bytes())?;
+        let Some(text) = self.change(|journal| journal.take(next.clone(), uptime))? else { return Ok(next) };
+        let path = self.config.manifests.join(component.file());
+        let beside = self.beside(component);
+        match replace(&mut self.calls, &path, &beside, text.as_bytes()) {
+            Ok(()) => Ok(next),
+            // Nothing was touched, and nobody would end it: the directory may be another file system, or full.
+            Err(e) if of.turned.is_none() && self.manifest(component)?.as_ref() == Some(&of.old) => {
+                let why = format!("its manifest cannot be written by way of {}: {e}", beside.display());
+                let end = Next::End(Outcome::CameBack(why));
+                self.change(|journal| journal.take(end.clone(), uptime))?;
+                Ok(end)
+            }
+            Err(e) => Err(e),
         }
-        Ok(next)
     }
 
     /// Beside the directory, which the kubelet reads.

@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 use serde_json::json;
@@ -279,6 +280,50 @@ fn each_mutant_of_the_writes_is_caught() {
     }
 }
 
+/// A disk that takes no file with this name any more.
+struct Refuses(&'static str);
+
+impl Calls for Refuses {
+    fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        Disk.write(path, bytes)
+    }
+
+    fn sync(&mut self, path: &Path) -> io::Result<()> {
+        Disk.sync(path)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        if to.ends_with(self.0) { Err(io::ErrorKind::CrossesDevices.into()) } else { Disk.rename(from, to) }
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        Disk.sync_dir(dir)
+    }
+}
+
+/// The kubelet's directory may be another file system than its parent, which no later try changes. It was not touched, so it
+/// ends with the reason: else the node, the ledger's claim and the fleet would wait for ever. On the way back it is tried again.
+#[test]
+fn a_manifest_that_cannot_be_written_ends_what_has_touched_nothing() {
+    let node = Node::new(true);
+    let mut pods = node.open(Refuses("kube-scheduler.yaml")).unwrap();
+    node.work(&mut pods).unwrap();
+    let Outcome::CameBack(why) = &pods.journal().ended[0].outcome else { panic!("{:?}", pods.journal()) };
+    assert!(why.contains("cannot be written by way of") && why.contains(".slipway-kube-scheduler.yaml: "), "{why}");
+    assert_eq!((node.manifest().as_str(), pods.journal().under_way.is_none()), (OLD, true));
+    assert!(pods.journal().kept.is_empty(), "nothing was upgraded");
+    let node = Node::new(false);
+    let mut pods = node.open(Disk).unwrap();
+    pods.ask(Node::request(), None).unwrap().unwrap();
+    while !matches!(pods.turn(&node.kubelet).unwrap(), Some(Next::Turn(_))) {}
+    let mut pods = node.open(Refuses("kube-scheduler.yaml")).unwrap();
+    pods.turn(&node.kubelet).unwrap_err();
+    assert_eq!(node.manifest(), NEW);
+    let mut pods = node.open(Disk).unwrap();
+    while pods.turn(&node.kubelet).unwrap().is_some() {}
+    assert_eq!(node.manifest(), OLD);
+}
+
 /// While servers are asked the directory is not locked: what they say is about the manifest that was there before.
 #[test]
 fn a_manifest_that_comes_meanwhile_is_asked_about_again() {
@@ -332,6 +377,30 @@ fn others_are_answered_while_a_server_is_asked() {
     let (mut asked, _) = server.accept().unwrap();
     assert_eq!(control_plane.under_way(), Some(Uuid::from_u128(1)));
     assert!(is_open(&mut asked), "it was answered after the question was given up");
+}
+
+/// What cannot be put back is tried again and again, and the answer says why nothing goes on.
+#[test]
+fn a_way_back_that_cannot_be_written_says_why() {
+    let node = Node::new(false);
+    let mut pods = node.open(Disk).unwrap();
+    pods.ask(Node::request(), None).unwrap().unwrap();
+    while !matches!(pods.turn(&node.kubelet).unwrap(), Some(Next::Turn(_))) {}
+    fs::create_dir(node.dir.path().join(".slipway-kube-scheduler.yaml")).unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let kubernetes = Some(kube_of(&node, &server));
+    drop(server);
+    let config = NodeConfig { state: node.dir.path().join("state"), kubernetes, ..NodeConfig::default() };
+    let control_plane = ControlPlane::start(&config).unwrap().unwrap();
+    let why = || control_plane.look(None).unwrap().pods[0].ill.clone().unwrap_or_default();
+    while !why().starts_with("its manifest cannot be put into its place: ") {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((node.manifest().as_str(), control_plane.under_way()), (NEW, Some(Uuid::from_u128(1))));
+    fs::remove_dir(node.dir.path().join(".slipway-kube-scheduler.yaml")).unwrap();
+    while node.manifest() != OLD {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Of an API server that gives no answer a node knows it after one answer's time, and not after three.
