@@ -14,6 +14,9 @@ use crate::signature_demand::Signed;
 pub const CHANNEL: &str = "dev.slipway.channel";
 /// The label or annotation that has its version.
 pub const VERSION: &str = "org.opencontainers.image.version";
+/// Labels of Slipway's own image, which an image that is made `FROM` it has, too: what it is, and its version again.
+const TITLE: (&str, &str) = ("org.opencontainers.image.title", "Slipway");
+const OWN_VERSION: &str = "alpha.talos.dev/version";
 
 /// An image that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +67,10 @@ impl ImageLabels {
         let fits = |text: &&str| !text.is_empty() && text.len() <= MAX_LABEL_BYTES;
         let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));
         let channels = channels.map(str::trim).filter(fits).take(MAX_CHANNELS).map(str::to_owned).collect();
-        let own = labels.get(VERSION).map(String::as_str).filter(fits);
+        // Slipway's own version says nothing of what was put on top of it.
+        let is_inherited =
+            labels.get(TITLE.0).is_some_and(|title| title == TITLE.1) && labels.get(VERSION) == labels.get(OWN_VERSION);
+        let own = labels.get(VERSION).filter(|_| !is_inherited).map(String::as_str).filter(fits);
         let created = created.filter(|text| fits(&text.as_str()));
         Self { version: own.and_then(version), channels, created, manifest: None }
     }

@@ -72,6 +72,13 @@ fn a_version_comes_from_the_label_or_from_the_tags() {
     let own = ImageLabels::from_labels(&labels(&[(CHANNEL, " stable,beta ,"), (VERSION, "v1.2.3-rc.1+7")]), None);
     assert_eq!(own.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
     assert_eq!(own.version, version("1.2.3-rc.1+7"));
+    // An image `FROM slipway` has Slipway's labels, until it gets a version of its own.
+    let from = |own: &str| {
+        let pairs =
+            [("org.opencontainers.image.title", "Slipway"), ("alpha.talos.dev/version", "0.1.0"), (VERSION, own)];
+        ImageLabels::from_labels(&labels(&pairs), None).version
+    };
+    assert_eq!((from("0.1.0"), from("1.2.0")), (None, version("1.2.0")));
     assert_eq!(ImageLabels::from_labels(&BTreeMap::new(), None), ImageLabels::default());
     // A person who can push does not fill the status of a channel.
     let (name, many) = ("x".repeat(65), vec!["y".repeat(60); 99].join(","));
