@@ -71,8 +71,9 @@ impl AutoUpgradeReport {
             }
             Advance::KnownBad => format!(
                 "nothing to do: the registry has {version}, which was tried on this disk and given up; push a mended \
-                 one, or `installer upgrade --retry-bad --disk {}` takes it",
-                quoted(&self.disk.path)
+                 one, or `installer upgrade --retry-bad --disk {} --source {}` takes it",
+                quoted(&self.disk.path),
+                quoted(&self.source)
             ),
             Advance::Upgrade => match &self.change {
                 Some(change) if !self.dry_run => change.plan.result.clone(),
