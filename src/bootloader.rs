@@ -32,7 +32,9 @@ pub enum AssetError {
 }
 
 fn build_them(arch: Arch) -> String {
-    format!("build them with `hack/build {arch}` or set {ASSETS_ENV}")
+    format!(
+        "put those of Slipway's image or package ({IMAGE_DIR}/{arch}) there, or set {ASSETS_ENV}; `hack/build {arch}` makes them"
+    )
 }
 
 impl AssetError {
@@ -95,7 +97,7 @@ struct AssetDir {
 impl AssetDir {
     fn find(arch: Arch) -> Result<Self, AssetError> {
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("assets")));
-        let places = match std::env::var_os(ASSETS_ENV) {
+        let places = match std::env::var_os(ASSETS_ENV).filter(|dir| !dir.is_empty()) {
             Some(dir) => vec![PathBuf::from(dir)],
             None => [MEDIUM_DIR.into()].into_iter().chain(beside).chain([IMAGE_DIR.into()]).collect(),
         };

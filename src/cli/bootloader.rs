@@ -20,8 +20,9 @@ pub enum BootloaderVerb {
     /// Replace the boot loaders of an installed disk by those of this installer, and mend a boot chain that is damaged.
     ///
     /// `upgrade` does this, too, if nothing is damaged. The new loader goes to a free place and is read back; then one sector
-    /// brings it into force. So a power cut leaves the old loader or the new one, and each is whole. Refused while a trial
-    /// runs or is pending, for a loader with a lower epoch, and for one that the firmware would not start.
+    /// brings it into force. So a power cut leaves the old loader or the new one, and each is whole. While a trial runs or is
+    /// pending, only a damaged boot chain is mended. A loader with a lower epoch, or one that the firmware would not start, is
+    /// refused.
     Update(BootloaderUpdateArgs),
     /// Say whether a person at the keyboard may choose a slot while the machine starts.
     ///

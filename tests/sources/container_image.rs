@@ -263,6 +263,7 @@ fn a_second_build_elsewhere_has_the_same_digest() {
         "fleet",
         "vm-tests",
         "tests/bench",
+        "tests/model",
         "tests/support",
     ] {
         copied(name);

@@ -44,14 +44,17 @@ impl FailureKind {
     /// Meaning of the exit code, for help and manual pages.
     pub const fn meaning(self) -> &'static str {
         match self {
-            FailureKind::Other => "unknown flag or verb, or only the report cannot be written",
+            FailureKind::Other => "unknown flag or verb, any other failure, or only the report cannot be written",
             FailureKind::Input => {
                 "wrong input (a value, the environment, a machine config or a payload), nothing was written"
             }
             FailureKind::Unsupported => "not supported",
-            FailureKind::Environment => "the environment lacks something, or the version policy forbids the upgrade",
+            FailureKind::Environment => {
+                "the environment lacks something, Secure Boot would not start it, or the version policy forbids the upgrade"
+            }
             FailureKind::Dependency => {
-                "an external program is missing or failed, or a registry did not deliver, nothing was written"
+                "an external program (a health check, too) is missing or failed, or a registry did not deliver, nothing was \
+                 written"
             }
             FailureKind::Install => {
                 "anything about the target disk, or the file that `image` makes: refused, already there, locked, \

@@ -48,7 +48,8 @@ Forms of answers:
   show objects.
 
 As a plugin of kubectl:
-  ln -s slipwayctl /usr/local/bin/kubectl-slipway; kubectl slipway fleet status
+  ln -s /usr/bin/slipwayctl /usr/local/bin/kubectl-slipway
+  kubectl slipway fleet status
 
 Where a call goes:
   --socket PATH, or the context of --context, or the context that the
@@ -274,7 +275,7 @@ pub struct Payload {
     /// The SHA-256 digest that the payload must have
     #[arg(long, value_name = "DIGEST")]
     pub payload: Option<Sha256>,
-    /// Write it whatever version it has. Without this the installer refuses an older one
+    /// Write it whatever version it has. Without this at most two minor versions up and one down are allowed
     #[arg(long)]
     pub allow_any_version: bool,
 }

@@ -49,8 +49,15 @@ const CHANGE: &[&str] = &[
     "installer-verify",
     "installer-unattended",
 ];
-const BOOTLOADERS: &[&str] =
-    &["installer-bootloader", "installer-bootloader-status", "installer-bootloader-update", "installer-upgrade"];
+const BOOTLOADERS: &[&str] = &[
+    "installer-bootloader",
+    "installer-bootloader-status",
+    "installer-bootloader-update",
+    "installer-upgrade",
+    "installer-auto-upgrade",
+    "installer-activate",
+    "installer-repair",
+];
 const INSTALLS: &[&str] = &["installer-install", "installer-image", "installer-unattended", "imager"];
 const WITH_XFS: &[&str] = &[
     "installer-install",
@@ -150,7 +157,8 @@ pub const FILES: &[Entry] = &[
             "installer-uki",
             "imager",
         ]),
-        "the payload if none is named: vmlinuz, initramfs.xz and rootfs.squashfs; cmdline and version are optional.",
+        "the payload if none is named: vmlinuz and initramfs.xz; rootfs.squashfs, uki.efi, cmdline, os-release, SHA256SUMS and \
+         manifest.json are optional.",
     ),
     entry(
         "/etc/slipway/update.toml",
@@ -195,12 +203,12 @@ pub const FILES: &[Entry] = &[
     entry(
         "/usr/share/slipway/assets/",
         Of::Pages(INSTALLS),
-        "the boot loaders. A directory assets beside the program comes first.",
+        "the boot loaders. /run/slipway/assets of a live medium, and a directory assets beside the program, come first.",
     ),
     entry(
         "/usr/share/slipway/assets/",
         Of::Pages(BOOTLOADERS),
-        "the boot loaders. A directory assets beside the program comes first.",
+        "the boot loaders. /run/slipway/assets of a live medium, and a directory assets beside the program, come first.",
     ),
     entry(
         "mkfs.xfs",
@@ -281,6 +289,11 @@ pub const ENVIRONMENT: &[Entry] = &[
     entry(
         "SLIPWAY_ASSETS",
         Of::Pages(INSTALLS),
+        "the directory with the boot loaders; nowhere else is looked for them then.",
+    ),
+    entry(
+        "SLIPWAY_ASSETS",
+        Of::Pages(BOOTLOADERS),
         "the directory with the boot loaders; nowhere else is looked for them then.",
     ),
     entry("SLIPWAY_KEYS", Of::With("trust_key"), "a directory in place of /usr/share/slipway/keys."),
