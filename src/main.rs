@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let name = args.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     if name == "imager" {
         let advice = Advice::new(&args);
-        let caller = Caller { output: Output::Human, verbose: false, verb: None, advice };
+        let caller = Caller { output: Output::Human, verbose: false, verb: Some("imager".to_owned()), advice };
         return match Imager::try_parse_from(&args) {
             Ok(imager) => caller.ended(commands::imager(&imager)),
             Err(error) => caller.usage(error, Imager::command(), &args),

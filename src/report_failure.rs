@@ -137,13 +137,20 @@ fn refusals(cause: &(dyn Error + 'static), verb: Option<&str>) -> Option<Vec<Ref
 const OFFLINE: [&str; 5] = ["upgrade", "stage", "activate", "rollback", "bootloader"];
 
 /// The one exception that `auto-upgrade` can be told to make.
-const OF_UPDATE_TOML: &str =
-    "`allow_any_version = true` in its update.toml allows it always, `installer upgrade --allow-any-version` once";
+const OF_UPDATE_TOML: &str = "`allow_any_version = true` in its update.toml allows it always, `installer upgrade \
+                              --allow-any-version --source SOURCE` once";
+
+/// Flags of `installer upgrade` that `install --upgrade` does not take: machined gives the flags of that.
+const OF_UPGRADE: [&str; 5] =
+    ["--allow-any-version", "--allow-older", "--allow-unsigned", "--no-snapshot", "--retry-bad"];
 
 /// A remedy that names no flag as if the verb took it.
 fn for_verb(remedy: &str, verb: Option<&str>) -> String {
     if verb == Some("auto-upgrade") && remedy.starts_with("--allow-any-version ") {
         return OF_UPDATE_TOML.to_owned();
+    }
+    if verb == Some("imager") && remedy.contains("--slot-size") {
+        return "`installer image --slot-size` makes other slots, and `diskSize` in a profile a larger disk".to_owned();
     }
     let remedy = match remedy.split_once(", or give --offline") {
         Some((rest, _)) if verb.is_some_and(|verb| !OFFLINE.contains(&verb)) => rest,
@@ -152,7 +159,12 @@ fn for_verb(remedy: &str, verb: Option<&str>) -> String {
     // Commands stand between backticks.
     let names_flags = remedy.split('`').step_by(2).any(|text| text.contains("--"));
     // A timer runs it, by what a file says: exceptions are for a person.
-    let by = if verb == Some("auto-upgrade") && names_flags { " (flags of `installer upgrade`)" } else { "" };
+    let is_of_another = match verb {
+        Some("auto-upgrade") => names_flags,
+        Some("install") => OF_UPGRADE.iter().any(|flag| remedy.contains(flag)),
+        _ => false,
+    };
+    let by = if is_of_another { " (flags of `installer upgrade`)" } else { "" };
     format!("{remedy}{by}")
 }
 

@@ -51,6 +51,7 @@ use slipway_core::{
     units::{Extent, GIB, approx},
 };
 pub use snapshot::{TakesSnapshot, snapshot_room};
+pub use volume::PayloadChanged;
 use volume::Unverified;
 
 /// A step that failed. All steps before it were on the disk when the next one began.

@@ -27,9 +27,9 @@ use slipway_core::{
 #[error(
     "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json is wrong"
 )]
-struct PayloadChanged {
-    expected: Sha256,
-    actual: Sha256,
+pub struct PayloadChanged {
+    pub expected: Sha256,
+    pub actual: Sha256,
 }
 
 /// A volume that is written and not yet verified.

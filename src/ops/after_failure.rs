@@ -10,7 +10,11 @@ use slipway_core::{
     report::Left,
 };
 
-use crate::{device::BlockIo, execute::ExecuteError, probe};
+use crate::{
+    device::BlockIo,
+    execute::{ExecuteError, PayloadChanged},
+    probe,
+};
 
 /// After a change of an installed disk. `before` is the boot state that its plan was made for.
 pub fn of_system(
@@ -111,12 +115,20 @@ fn looked_up(
     if !error.wrote {
         return error;
     }
-    let refused = iter::successors(Some(&*error.source as &(dyn Error + 'static)), |e| (**e).source());
-    let refused = refused.filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.raw_os_error() == Some(libc::EIO));
+    let causes = || iter::successors(Some(&*error.source as &(dyn Error + 'static)), |e| (**e).source());
+    let refused = causes().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.raw_os_error() == Some(libc::EIO));
+    let damaged = causes().any(|e| e.is::<PayloadChanged>());
     let state = match disk.sync() {
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),
     };
     let left = state.unwrap_or_else(|why| Left::new(format!("the state of the disk is unknown: {why}"), Left::STATUS));
-    ExecuteError { left: if refused { left.of_refused_write() } else { left }, ..error }
+    let left = if refused {
+        left.of_refused_write()
+    } else if damaged {
+        left.of_damaged_payload()
+    } else {
+        left
+    };
+    ExecuteError { left, ..error }
 }

@@ -12,6 +12,7 @@ use super::{
     Change, ChangeOptions, DiskRequest, InstalledDisk,
     clones::Clones,
     installed_disk,
+    reading::meanwhile,
     shipped_loaders::{load, offered},
 };
 use crate::{
@@ -112,7 +113,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     let loaders = load(arch)?;
     let opened = disk.look()?;
     let name = disk.path.display().to_string();
-    let gpt = super::ours(probe::gpt(&opened), &name)?;
+    let gpt = super::ours(probe::gpt(&opened), &name).map_err(|failure| meanwhile(failure, opened.writer()))?;
     let offered = offered(&loaders, arch, opened.identity());
     let request = RenewalRequest { offered, loader, ignore_secure_boot: false, mend: true };
     let facts = probe::bootloader(&opened, &gpt, &request);

@@ -65,6 +65,7 @@ pub use clones::IsACopy;
 pub use installed_disk::{Change, InstalledDisk, PlanChanged, PlannedChange, WrittenOver};
 pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
+pub use reading::{ASK_AGAIN, BeingWritten};
 pub use request::{
     ChangeOptions, DiskRequest, EnrollFrom, ImageRequest, KeyFiles, MediumKeys, PcrRequest, SecureBootRequest,
     SourceRequest, SystemRequest,

@@ -46,11 +46,23 @@ pub fn settled<T>(
     }
 }
 
-// During an install the disk has no partition table. That is no damage.
-fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
-    let Some(writer) = writer else { return failure };
-    let text = format!("{writer}; ask again when it is done, meanwhile what it writes cannot be told from damage");
-    Failure { error: failure.error.context(text), ..failure }
+/// An installer writes to the disk. What helps against damage is not to be done then.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; {ASK_AGAIN}, meanwhile what it writes cannot be told from damage")]
+pub struct BeingWritten(Writer);
+
+/// The remedy.
+pub const ASK_AGAIN: &str = "ask again when it is done";
+
+/// The failure of a look at a disk that `writer` writes to. During an install it has no partition table: that is no damage.
+pub(super) fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
+    let error = match writer {
+        None => return failure,
+        Some(writer) if writer.progress.is_some() => BeingWritten(writer).into(),
+        // What it does is not known.
+        Some(writer) => failure.error.context(BeingWritten(writer).to_string()),
+    };
+    Failure { error, ..failure }
 }
 
 /// Facts about an installed disk. Looking once more reads the content of the slots only if boot.env has changed.

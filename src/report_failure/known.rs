@@ -17,11 +17,11 @@ use crate::{
     cli::environment::EnvironmentError,
     commands::StdinError,
     device::{NotADisk, OpenError},
-    execute::{ChangedMeanwhile, ExecuteError},
+    execute::{ChangedMeanwhile, ExecuteError, PayloadChanged},
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
     ops::{
-        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver,
+        ASK_AGAIN, BeingWritten, IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver,
         attest::PredicateError,
         chunk::ChunkError,
         efi_signer::EfiSignerError,
@@ -136,6 +136,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<NotRepaired>(), Known::new(Id::NotRepaired)),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
         (cause.is::<IsACopy>(), Known::new(Id::DiskIsCopy).untouched()),
+        (cause.is::<BeingWritten>(), Known::new(Id::DiskLocked).remedy(ASK_AGAIN).untouched()),
         (cause.is::<NotWell>(), Known::new(Id::CheckFailed)),
         (cause.is::<ExecuteError>(), Known::new(Id::StepFailed)),
     ];
@@ -204,6 +205,10 @@ fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
 
 /// Payloads, container images, registries.
 fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
+    // What is to be done depends on what it left on the disk.
+    if cause.is::<PayloadChanged>() {
+        return Some(Known::new(Id::PayloadDamaged));
+    }
     if let Some(error) = cause.downcast_ref() {
         return Some(Known::new(match error {
             TrustError::Missing { .. } => Id::SignatureMissing,

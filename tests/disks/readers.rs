@@ -157,8 +157,16 @@ fn an_install_that_stands_still() {
     assert!(run.reaches(5));
     assert!(stop(pid(&run)));
     let who = format!("process {} (installer) is installing: step ", pid(&run));
-    for verb in [&["status"][..], &["verify"], &["meta", "list"]] {
-        on_disk(&disk.node, verb).exits(INSTALL).says(&[&who]);
+    for verb in [
+        &["status"][..],
+        &["verify"],
+        &["history"],
+        &["meta", "list"],
+        &["bootloader", "status"],
+        &["snapshot", "list"],
+    ] {
+        let outcome = on_disk(&disk.node, verb).exits(INSTALL).says(&[&who, "ask again when it is done"]);
+        assert!(!outcome.stderr.contains("`installer install"), "{}", outcome.stderr);
     }
     Outcome::of(world::installer(["inspect"]).arg(&disk.node)).exits(INSTALL).says(&[&who]);
     assert!(progress_file(&disk.node).exists());

@@ -4,11 +4,20 @@ use std::{collections::BTreeSet, fs, io};
 
 use anyhow::anyhow;
 use slipway::{
-    error::Failure, execute::ExecuteError, media::ImageError as MediaError, mkfs::MkfsError, ops::WrittenOver,
-    payload::image::ImageError, probe::ProbeError, report_failure::report, tools::ToolError,
+    error::Failure,
+    execute::{ExecuteError, PayloadChanged},
+    media::ImageError as MediaError,
+    mkfs::MkfsError,
+    ops::WrittenOver,
+    payload::image::ImageError,
+    probe::ProbeError,
+    report_failure::report,
+    tools::ToolError,
 };
 use slipway_core::{
     boot::slot::Slot,
+    digest::Sha256,
+    disk::fat::FatError,
     plan::{Refusal, Refusals},
     report::{FailureId, FailureKind, FailureReport, Left},
 };
@@ -56,6 +65,11 @@ fn the_innermost_cause_has_the_identifier() {
     let report = report_of(FailureKind::Install, step(through_a_reader, left), "upgrade");
     assert_eq!(report.id, "registry-unreachable");
     assert_eq!((report.disk_state.as_deref(), report.step.unwrap().number), (Some("slot A still boots"), 4));
+    // What is to be done about it depends on what it left.
+    let (expected, actual) = (Sha256::of(b"a"), Sha256::of(b"b"));
+    let left = Left::new("slot A still boots", "copy it again");
+    let report = report_of(FailureKind::Install, step(PayloadChanged { expected, actual }.into(), left), "upgrade");
+    assert_eq!((report.id.as_str(), report.remedy.as_deref()), ("payload-damaged", Some("copy it again")));
     let error = step(MkfsError::Tool(missing()).into(), Left::nothing_written());
     let report = report_of(FailureKind::Dependency, error, "install");
     assert_eq!(
@@ -109,6 +123,25 @@ fn the_refusal_with_the_lowest_exit_code_has_the_identifier() {
     assert_eq!((report.id.as_str(), report.exit_code), ("version-policy", 4));
     let ids: Vec<_> = report.refusals.iter().map(|refusal| refusal.id.as_str()).collect();
     assert_eq!(ids, ["trial-unconfirmed", "version-policy"]);
+}
+
+/// `install --upgrade`, as machined calls it, has not the flags of `upgrade`, and `imager` not those of `image`.
+#[test]
+fn flags_of_another_verb_are_said_to_be() {
+    let said = |refusal: Refusal, verb: &str| {
+        let refusals = Refusals(vec![refusal]);
+        report_of(refusals.kind(), refusals, verb).message
+    };
+    let version = || Refusal::Version { from: "1".to_owned(), to: "9".to_owned(), why: "too far" };
+    assert!(said(version(), "install").ends_with("--allow-any-version allows it (flags of `installer upgrade`)"));
+    assert!(said(version(), "upgrade").ends_with("--allow-any-version allows it"));
+    let full = || Refusal::SlotFull {
+        slot: 1 << 20,
+        source: FatError::Full { need: 2, have: 1 },
+        remedy: "use a larger --slot-size",
+    };
+    assert!(said(full(), "imager").contains("; `installer image --slot-size` makes other slots"));
+    assert!(said(full(), "image").ends_with("; use a larger --slot-size"));
 }
 
 /// Of a match: patterns and values, from the source.

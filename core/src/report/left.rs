@@ -41,6 +41,16 @@ impl Left {
         Self { remedy: self.remedy.map(or_replace), ..self }
     }
 
+    /// The same where a file of the payload is not what its list says: a second run would end there, too.
+    #[must_use]
+    pub fn of_damaged_payload(self) -> Self {
+        let after = |remedy: Cow<'static, str>| match &*remedy {
+            Self::AGAIN | Self::AGAIN_BY_FORCE => format!("copy or make the payload again, then {remedy}").into(),
+            _ => remedy,
+        };
+        Self { remedy: self.remedy.map(after), ..self }
+    }
+
     /// Without a remedy of its own.
     pub fn state(state: impl Into<String>) -> Self {
         Self { state: state.into(), remedy: None }
@@ -70,5 +80,14 @@ mod tests {
             assert!(left.starts_with(remedy) && left.ends_with("the disk takes no writes there: replace it"), "{left}");
         }
         assert_eq!(Left::new("", Left::STATUS).of_refused_write().remedy.as_deref(), Some(Left::STATUS));
+    }
+
+    #[test]
+    fn a_payload_that_is_damaged_has_to_be_made_again() {
+        for remedy in [Left::AGAIN, Left::AGAIN_BY_FORCE] {
+            let left = Left::new("", remedy).of_damaged_payload().remedy.unwrap();
+            assert!(left.starts_with("copy or make the payload again, then ") && left.ends_with(remedy), "{left}");
+        }
+        assert_eq!(Left::new("", Left::STATUS).of_damaged_payload().remedy.as_deref(), Some(Left::STATUS));
     }
 }
