@@ -62,8 +62,9 @@ impl<N: Node> MachineService for Service<N> {
 
     async fn upgrade(&self, request: Request<UpgradeRequest>) -> Result<Response<UpgradeResponse>, Status> {
         self.is_for_us(&request).await?;
-        let UpgradeRequest { image, force, .. } = request.get_ref();
-        let goal = v1::UpgradeRequest { id: id(), source: source(image), allow_outage: *force, ..Default::default() };
+        let UpgradeRequest { image, force, preserve, .. } = request.get_ref();
+        let (source, discard, allow_outage) = (source(image), !*preserve, *force);
+        let goal = v1::UpgradeRequest { id: id(), source, discard, allow_outage, ..Default::default() };
         let actor_id = self.begin(&request, Call::Upgrade, Goal::Upgrade(goal)).await?.id;
         let upgrade = Upgrade { metadata: None, ack: "Upgrade request received".to_owned(), actor_id };
         Ok(Response::new(UpgradeResponse { messages: vec![upgrade] }))

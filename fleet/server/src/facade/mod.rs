@@ -9,7 +9,7 @@
 //! Where the two differ:
 //!
 //! * `stage` of an upgrade means nothing here: every payload is written and verified while the old system runs.
-//! * EPHEMERAL is kept, also without `preserve`, as by Talos since 1.8: its clients hide that flag, and send `false`.
+//! * Without `preserve`, EPHEMERAL is made anew, and a member of etcd leaves its cluster first: as with Talos.
 //! * `force` gives up the checks of etcd, and is `allow_outage`.
 //! * A name or address in the metadata `node` or `nodes` must be this node. Talos would pass the call on; to upgrade this
 //!   node in place of another would be worse than to refuse.

@@ -89,8 +89,8 @@ async fn calls_become_our_own() {
     assert!(request.preserve && !request.allow_outage && answer.actor_id == request.id.to_string());
     client.upgrade(UpgradeRequest { preserve: false, force: true, stage: true, ..keeps }).await.unwrap();
     let request = taken(&site);
-    // Talos keeps EPHEMERAL since 1.8, where `talosctl` no longer shows the flag, and sends `false`.
-    assert!(request.preserve && request.allow_outage && request.goal == Goal::Upgrade);
+    // As with Talos, EPHEMERAL is kept only for a client that says so.
+    assert!(!request.preserve && request.allow_outage && request.goal == Goal::Upgrade);
 
     client.rollback(RollbackRequest {}).await.unwrap();
     assert_eq!(taken(&site).goal, Goal::Rollback);
