@@ -479,6 +479,13 @@ fn a_volume_that_is_never_opened_is_said_until_what_is_on_it_is_put_back() {
     for says in ["runs, and its 1 files were not put back", "installer snapshot restore --boot --disk"] {
         assert!(status.contains(says), "{says}: {status}");
     }
+    // An upgrade says what it would replace, and without a snapshot it replaces nothing.
+    let upgrade = |args: &[&str]| machine.run_after(&open, 'A', false, &[args, &["--retry-bad", &source]].concat());
+    for verb in ["upgrade", "stage"] {
+        upgrade(&[verb, "--dry-run"]).succeeds().says(&["the snapshot of slot A was never put back"]);
+    }
+    upgrade(&["upgrade", "--no-snapshot"]).succeeds();
+    machine.node.grub_tries();
     // What is not put back takes nothing from the way back, nor is it lost.
     machine.starts('A', false).exits(ENVIRONMENT);
     machine.run_after(&open, 'A', false, &["snapshot", "restore", "--boot"]).succeeds();

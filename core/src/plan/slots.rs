@@ -110,7 +110,7 @@ impl Slots {
         ephemeral: Ephemeral,
         snapshot: Option<&SnapshotRequest>,
     ) -> Result<(), Refusals> {
-        draft.snapshot(self.kept, snapshot, &self.copies.env)?;
+        draft.snapshot(self.kept, snapshot)?;
         let label = [(META_UPGRADE, self.kept.to_string().into_bytes())];
         draft.set_meta(draft.meta_with(tags.iter().chain(&label))?);
         if ephemeral != Ephemeral::Kept {

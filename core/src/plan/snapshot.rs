@@ -29,24 +29,17 @@ use crate::{
 
 impl Draft<'_> {
     /// Keep what belongs to the system in `kept`, if that was asked for, and drop what was kept before.
-    pub fn snapshot(&mut self, kept: Slot, request: Option<&SnapshotRequest>, env: &BootEnv) -> Result<(), Refusals> {
-        let found = &self.system.snapshots[kept];
-        let due = head::due(found, kept, self.system.slots[kept].system(), Some(env)).is_ok();
+    pub fn snapshot(&mut self, kept: Slot, request: Option<&SnapshotRequest>) -> Result<(), Refusals> {
         self.drop_snapshot(!kept);
         let Some(request) = request else {
             // A snapshot that was not put back yet still belongs to the system. Any other is older than the present files.
-            if !due {
+            if !self.is_due(kept) {
                 self.drop_snapshot(kept);
             }
             return Ok(());
         };
         request.is_allowed(self.system)?;
-        if due {
-            self.warnings.push(format!(
-                "the snapshot of slot {kept} was never put back: what is there now takes its place; \
-                 `installer snapshot restore` would put it back first"
-            ));
-        }
+        self.warn_if_due(kept);
         let SlotFacts { manifest, later, lists_lost, .. } = &self.system.slots[kept];
         if manifest.is_none() {
             if !later.is_empty() {
@@ -64,6 +57,22 @@ impl Draft<'_> {
         }
         self.take_snapshot(kept);
         Ok(())
+    }
+
+    /// By the boot state on the disk: once the other slot is written again, nothing says any more that its system ran.
+    fn is_due(&self, slot: Slot) -> bool {
+        let SystemFacts { snapshots, slots, env, .. } = self.system;
+        head::due(&snapshots[slot], slot, slots[slot].system(), env.as_ref()).is_ok()
+    }
+
+    /// From here on it is not put back unasked.
+    pub fn warn_if_due(&mut self, kept: Slot) {
+        if self.is_due(kept) {
+            self.warnings.push(format!(
+                "the snapshot of slot {kept} was never put back: what is there now takes its place as soon as a trial is armed; \
+                 `installer snapshot restore` would put it back first"
+            ));
+        }
     }
 
     /// Write the present files into a slot, as the snapshot of the system in it.

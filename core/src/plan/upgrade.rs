@@ -442,6 +442,7 @@ impl Candidate<'_> {
             slots.activation(&mut draft, &request.meta, request.ephemeral(), snapshot.as_ref())?;
             "the next boot tries it once"
         } else {
+            draft.warn_if_due(kept);
             let staged = slots.copies.env.staged(target, now);
             draft.extend(Part::Esp, slots.copies.write(&staged, true));
             let activate = match request.runs_from {
