@@ -18,7 +18,7 @@ use slipway_core::{
     },
     plan::{Covered, GptFacts, VolumeHolds},
     units::{Extent, MIB},
-    zeros::data_at,
+    zeros::{are_zeros, data_at},
 };
 
 /// Content of both volumes.
@@ -44,6 +44,7 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
         let held = match &head[..] {
             [b'L', b'U', b'K', b'S', 0xba, 0xbe, ..] => VolumeHolds::Luks,
             [b'X', b'F', b'S', b'B', ..] => VolumeHolds::Xfs,
+            _ if unread.is_none() && are_zeros(&head) => VolumeHolds::Blank,
             _ => VolumeHolds::Other,
         };
         let fault = match held {
@@ -52,7 +53,7 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
                 fault_of_xfs(&head, extent).map(str::to_owned).or_else(|| lost_end(disk, &head, extent))
             }
             VolumeHolds::Luks => None,
-            VolumeHolds::Other => lost(disk, &head, extent),
+            VolumeHolds::Blank | VolumeHolds::Other => lost(disk, &head, extent),
         };
         if held == VolumeHolds::Xfs && fault.is_some() {
             found.covered = found.covered.or_else(|| covered(disk, gpt, part));

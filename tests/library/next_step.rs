@@ -15,7 +15,7 @@ use slipway_core::{
     },
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
-    plan::{self, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
+    plan::{self, Exceptions, RunsFrom, SystemFacts, UpgradeRequest, VolumeHolds},
     report::{NextStep, StatusFacts, Writer, doubtful, next_step},
     units::SectorSize,
 };
@@ -167,8 +167,7 @@ fn damages() -> Vec<Row> {
         facts.gpt.copies.primary = Err(GptError::HeaderCrc);
         facts
     };
-    let backup_lost = || {
-        let mut facts = healthy();
+    let backup_lost = |mut facts: SystemFacts| {
         facts.gpt.copies.backup = Err(GptError::HeaderCrc);
         facts
     };
@@ -208,7 +207,8 @@ fn damages() -> Vec<Row> {
             UPGRADE_OFFLINE,
         ),
         ("the first copy of the table is lost", primary_lost(), "installer repair --disk /dev/sda"),
-        ("the second copy of the table is lost", backup_lost(), "installer repair --disk /dev/sda"),
+        ("the second copy of the table is lost", backup_lost(healthy()), "installer repair --disk /dev/sda"),
+        ("the same, and a trial was cancelled", backup_lost(cancelled()), "installer repair --disk /dev/sda"),
         ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
         ("META is blank", meta_blank(read(healthy())), "installer repair --disk /dev/sda"),
         (
@@ -216,6 +216,20 @@ fn damages() -> Vec<Row> {
             meta_blank(read(from_outside(confirmed()))),
             "installer repair --disk /dev/sda",
         ),
+    ]
+}
+
+/// An upgrade was interrupted that makes EPHEMERAL anew.
+fn erasing() -> [Row; 3] {
+    let erasing = |held| {
+        let mut facts = with_env(interrupted(), |env| BootEnv { format_ephemeral: true, ..env });
+        facts.data.insert(Part::Ephemeral, held);
+        facts
+    };
+    [
+        ("it has erased EPHEMERAL", erasing(VolumeHolds::Blank), "installer wipe EPHEMERAL --disk /dev/sda"),
+        ("it was going to, or has made it again", erasing(VolumeHolds::Xfs), UPGRADE),
+        ("the OS has made it", erasing(VolumeHolds::Other), UPGRADE),
     ]
 }
 
@@ -250,8 +264,8 @@ fn other_partuuids() -> [Row; 3] {
 
 #[test]
 fn table() {
-    let all =
-        trials().into_iter().chain(damages()).chain(nothing_boots()).chain([other_guid()]).chain(other_partuuids());
+    let all = trials().into_iter().chain(damages()).chain(nothing_boots()).chain(erasing());
+    let all = all.chain([other_guid()]).chain(other_partuuids());
     for (name, facts, expected) in all {
         let NextStep { command, why } = advice(&facts);
         match command {
@@ -328,6 +342,9 @@ fn an_image_with_other_sectors_is_attached_first() {
     for (sector, is_image) in [(SectorSize::S512, true), (SectorSize::S512, false), (SectorSize::S4096, false)] {
         assert_eq!(of(sector, is_image), command);
     }
+    let shrunk = Some("make it as large as it was".to_owned());
+    let no_room = next_step(&facts, &StatusFacts { shrunk, ..status_facts() });
+    assert_eq!(no_room.command, None, "no program writes a table that has no room: {}", no_room.why);
     let attached = command.replace("/dev/sda", "\"$disk\"");
     let first = "disk=$(losetup --find --show --sector-size=4096 /dev/sda)";
     let all = format!("{first} && {attached}; losetup --detach \"$disk\"");

@@ -6,7 +6,11 @@ use slipway_core::{
     plan::{self, Plan, Step, VolumeHolds, WipeRequest},
     units::SectorSize,
 };
-use slipway_test_support::system::{base, installed};
+use slipway_test_support::system::{
+    base, installed, payload,
+    states::{healthy, with_env},
+    upgrade,
+};
 
 /// An upgrade was to make EPHEMERAL anew and was cut short. `wipe` finishes it, and boot.env forgets it last.
 #[test]
@@ -31,6 +35,7 @@ fn a_wipe_finishes_what_was_cut_short() {
     };
     for (held, format, is_xfs) in [
         (None, None, true),
+        (Some(VolumeHolds::Blank), None, true),
         (Some(VolumeHolds::Other), None, true),
         (Some(VolumeHolds::Xfs), None, true),
         // The OS has made its own, or the request says what it is to be.
@@ -41,5 +46,22 @@ fn a_wipe_finishes_what_was_cut_short() {
         let last = plan.steps.iter().rposition(|step| matches!(step, Step::Blank { .. } | Step::WriteXfs { .. }));
         assert_eq!(formats(&plan).is_some(), is_xfs, "{held:?} {format:?}: {plan}");
         assert!(forgets(&plan).is_some_and(|(at, format)| !format && Some(at) > last), "{held:?} {format:?}: {plan}");
+    }
+}
+
+/// A kept EPHEMERAL that has a file system again is not erased at a later time.
+#[test]
+fn the_note_of_a_wipe_ends_with_the_next_trial() {
+    for (held, stays) in
+        [(VolumeHolds::Xfs, false), (VolumeHolds::Luks, false), (VolumeHolds::Other, false), (VolumeHolds::Blank, true)]
+    {
+        let mut facts = with_env(healthy(), |env| BootEnv { format_ephemeral: true, ..env });
+        facts.data.insert(Part::Ephemeral, held);
+        let plan = plan::upgrade(&upgrade(), &facts, &payload(1)).unwrap();
+        let last = plan.steps.iter().rev().find_map(|step| match step {
+            Step::WriteBootEnv { env, .. } => Some((env.once.is_some(), env.format_ephemeral)),
+            _ => None,
+        });
+        assert_eq!(last, Some((true, stays)), "{held:?}: {plan}");
     }
 }

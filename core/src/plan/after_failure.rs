@@ -55,6 +55,7 @@ const fn holds(held: VolumeHolds) -> &'static str {
     match held {
         VolumeHolds::Xfs => "begins like XFS",
         VolumeHolds::Luks => "begins like an encrypted volume",
-        VolumeHolds::Other => "is blank, or holds something else",
+        VolumeHolds::Blank => "is blank",
+        VolumeHolds::Other => "holds something else",
     }
 }

@@ -133,8 +133,7 @@ impl<'a> Draft<'a> {
     /// interrupted wipe. A pending trial is cancelled: it must not boot with half an EPHEMERAL.
     pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies, blank: bool) {
         let held = self.system.held(Part::Ephemeral);
-        let format =
-            !blank && (held == VolumeHolds::Xfs || (held == VolumeHolds::Other && copies.env.format_ephemeral));
+        let format = !blank && (held == VolumeHolds::Xfs || (held != VolumeHolds::Luks && copies.env.format_ephemeral));
         if copies.env.once.is_some() || copies.env.format_ephemeral != format {
             let mut intent = copies.env.disarmed();
             intent.format_ephemeral = format;

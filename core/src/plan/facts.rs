@@ -212,7 +212,9 @@ pub enum VolumeHolds {
     Xfs,
     /// An encrypted volume (LUKS).
     Luks,
-    /// Zeros, or something else.
+    /// Zeros.
+    Blank,
+    /// Something else.
     Other,
 }
 

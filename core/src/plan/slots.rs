@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    Refusal, Refusals, RunsFrom, SystemFacts,
+    Refusal, Refusals, RunsFrom, SystemFacts, VolumeHolds,
     draft::{Draft, META_UPGRADE},
     env_copies::EnvCopies,
     snapshot_request::SnapshotRequest,
@@ -117,8 +117,10 @@ impl Slots {
             draft.wipe_ephemeral(&mut self.copies, ephemeral == Ephemeral::Blank);
         }
         let mut armed = self.copies.env.armed(self.target, draft.base.now);
-        // The wipe above is done, so the note that one is under way ends with the commit.
-        armed.format_ephemeral &= ephemeral == Ephemeral::Kept;
+        // The wipe above is done, or was never begun, or somebody has made a file system since: so the note that one is under
+        // way ends with the commit.
+        let is_blank = draft.system.held(Part::Ephemeral) == VolumeHolds::Blank;
+        armed.format_ephemeral &= ephemeral == Ephemeral::Kept && is_blank;
         armed.medium = self.origin.medium().or(armed.medium);
         draft.extend(Part::Esp, self.copies.write(&armed, true));
         Ok(())

@@ -23,7 +23,7 @@ pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusal
     let unfinished = system.env.as_ref().filter(|env| env.format_ephemeral && request.parts.contains(&Part::Ephemeral));
     for part in &request.parts {
         let held = system.held(*part);
-        let finishes = *part == Part::Ephemeral && unfinished.is_some() && held == VolumeHolds::Other;
+        let finishes = *part == Part::Ephemeral && unfinished.is_some() && held != VolumeHolds::Luks;
         // An encrypted volume stays blank: only the OS has the key to make a new one. So does a volume that an
         // interrupted wipe left blank, because it may have been encrypted.
         draft.wipe(*part, request.format.unwrap_or(held == VolumeHolds::Xfs || finishes));

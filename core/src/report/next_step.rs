@@ -20,7 +20,10 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::layout::Part,
-    plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::NotRenewed},
+    plan::{
+        self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, VolumeHolds,
+        bootloader::NotRenewed,
+    },
     snapshot::head,
     text::quoted,
     units::Extent,
@@ -88,6 +91,7 @@ pub fn next_step(facts: &SystemFacts, status: &StatusFacts) -> NextStep {
         Deciding::nothing_boots,
         Deciding::other_guid,
         Deciding::other_partuuid,
+        Deciding::wipe_interrupted,
         Deciding::trial_pending,
         Deciding::default_damaged,
         Deciding::default_refused,
@@ -104,6 +108,7 @@ pub fn next_step(facts: &SystemFacts, status: &StatusFacts) -> NextStep {
         Deciding::data_lost,
         Deciding::esp_contradicts,
         Deciding::problems,
+        Deciding::cancelled,
         Deciding::not_read,
     ];
     let step = rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"));
@@ -193,6 +198,16 @@ impl Deciding<'_> {
         back.or_else(write).or_else(|| self.no_command("nothing on this disk boots"))
     }
 
+    /// An upgrade without `--preserve=false` would leave EPHEMERAL as it is.
+    fn wipe_interrupted(&self) -> Option<NextStep> {
+        let env = self.facts.env.as_ref().filter(|env| env.format_ephemeral)?;
+        let part = Part::Ephemeral;
+        let is_half_made = self.facts.data_faults.contains_key(&part) && env.is_incomplete(!env.default);
+        let is_gone = self.facts.held(part) == VolumeHolds::Blank || is_half_made;
+        let why = "an upgrade erased EPHEMERAL, and was interrupted before it had a file system again: makes it anew";
+        is_gone.then(|| self.command("installer wipe EPHEMERAL --disk {disk}", why))
+    }
+
     fn trial_pending(&self) -> Option<NextStep> {
         let slot = self.facts.env.as_ref()?.once?;
         let name = self.name(slot);
@@ -271,8 +286,27 @@ impl Deciding<'_> {
     }
 
     fn staged(&self) -> Option<NextStep> {
+        let other = self.untried(false)?;
+        self.activation(other).or_else(|| self.inside(&format!("{} is not tried yet", self.name(other))))
+    }
+
+    /// A person wanted it so. That is not undone unasked, and nothing else has to wait for it.
+    fn cancelled(&self) -> Option<NextStep> {
+        let other = self.untried(true)?;
+        let command = self.activation(other).and_then(|step| step.command);
+        let again = command.map_or_else(String::new, |command| format!("; `{command}` has the next boot try it"));
+        Some(words(format!("none: the trial of {} was cancelled{again}", self.name(other))))
+    }
+
+    /// The slot with a system that no boot has tried, by whether its trial was cancelled.
+    fn untried(&self, is_cancelled: bool) -> Option<Slot> {
         let env = self.facts.env.as_ref()?;
-        let other = self.other().filter(|other| env.states[*other] == SlotState::Untried)?;
+        let is_meant =
+            |other: &Slot| env.states[*other] == SlotState::Untried && (env.last_trial == Some(*other)) == is_cancelled;
+        self.other().filter(is_meant)
+    }
+
+    fn activation(&self, staged: Slot) -> Option<NextStep> {
         let request = ActivateRequest {
             base: self.base.clone(),
             runs_from: self.runs_from,
@@ -281,15 +315,8 @@ impl Deciding<'_> {
             bootloader: None,
             snapshot: None,
         };
-        let why = format!("the next boot tries {} once", self.name(other));
-        let activate = self.verb(plan::activate(&request, self.facts), "activate", &why);
-        if env.last_trial == Some(other) {
-            // A person wanted it so. That is not undone unasked.
-            let command = activate.and_then(|step| step.command);
-            let again = command.map_or_else(String::new, |command| format!("; `{command}` has the next boot try it"));
-            return Some(words(format!("none: the trial of {} was cancelled{again}", self.name(other))));
-        }
-        activate.or_else(|| self.inside(&format!("{} is not tried yet", self.name(other))))
+        let why = format!("the next boot tries {} once", self.name(staged));
+        self.verb(plan::activate(&request, self.facts), "activate", &why)
     }
 
     fn meta_lost(&self) -> Option<NextStep> {

@@ -54,8 +54,12 @@ impl Deciding<'_> {
         self.upgrade_or_boot(&what, &format!("writes that slot again, with any payload but {version}"))
     }
 
-    /// Programs for tables take an image for a disk with sectors of 512 bytes. They find no table for others.
+    /// Programs for tables take an image for a disk with sectors of 512 bytes. They find no table for others, and write none as
+    /// long as there is no room for it.
     fn on_table(&self, command: &str, why: &str) -> NextStep {
+        if let Some(shrunk) = &self.status.shrunk {
+            return words(shrunk.clone());
+        }
         if !self.status.is_image || self.facts.sector == SectorSize::S512 {
             return self.command(command, why);
         }

@@ -93,7 +93,7 @@ prop_compose! {
         known in 0u8..10,
         slots in (random_slot(), random_slot()),
         meta in 0u8..4,
-        held in 0u8..3,
+        held in 0u8..4,
         sectors_4096: bool,
     ) -> SystemFacts {
         let mut facts = installed(if sectors_4096 { SectorSize::S4096 } else { SectorSize::S512 });
@@ -124,7 +124,7 @@ prop_compose! {
         };
         let views = PerSlot::new(|s| view(&facts, s));
         facts.next = next_boot(facts.env.as_ref(), &views);
-        let held = [VolumeHolds::Xfs, VolumeHolds::Luks, VolumeHolds::Other][usize::from(held)];
+        let held = [VolumeHolds::Xfs, VolumeHolds::Luks, VolumeHolds::Other, VolumeHolds::Blank][usize::from(held)];
         facts.data = BTreeMap::from([(Part::State, held), (Part::Ephemeral, held)]);
         facts
     }
