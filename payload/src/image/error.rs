@@ -57,6 +57,20 @@ impl ImageError {
         ImageError::Reference { what: what.into(), why: why.to_owned(), remedy: remedy.into() }
     }
 
+    /// The same of a part that the image lists: its name is right, and the image is not whole there.
+    #[must_use]
+    pub fn of_part(self) -> Self {
+        const WHY: &str = "not found, although the image lists it";
+        match self {
+            // A layout names no alternatives to a blob.
+            ImageError::NotFound { what, hint } if hint.is_empty() => ImageError::invalid(what, WHY),
+            ImageError::NotFound { what, hint } => {
+                ImageError::Fetch { what, why: format!("{WHY}: push the image there again{hint}") }
+            }
+            other => other,
+        }
+    }
+
     /// Its bytes are wrong: another place may have the right ones.
     pub fn is_wrong(&self) -> bool {
         matches!(self, ImageError::Invalid { .. })

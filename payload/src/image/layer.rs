@@ -34,6 +34,8 @@ const MAX_RATIO: u64 = 200;
 // Largest zstd window, 2^27 bytes: zstd's own default limit (RFC 8878, section 3.1.1.1.2, requires at least 8 MiB). It
 // bounds the memory we use.
 const ZSTD_WINDOW_LOG: u32 = 27;
+// What zstd says of a larger one (lib/common/error_private.c).
+const WINDOW_TOO_LARGE: &str = "Frame requires too much memory for decoding";
 // Buffer for an uncompressed layer: one read gets many headers if the files are small.
 const HEADERS_BYTES: usize = 64 << 10;
 
@@ -140,7 +142,8 @@ impl Layer {
     /// decompresses.
     pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader<'static>, ImageError> {
         let bytes = self.descriptor.size();
-        let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);
+        let blob = store.blob(&self.descriptor).map_err(ImageError::of_part)?;
+        let digest = sha256_of(&self.descriptor)?;
         let name = sent(self.name(), store);
         // The buffer is for headers. Large reads bypass it.
         let blob: Box<dyn Read + Send> = Box::new(BufReader::with_capacity(HEADERS_BYTES, self.counted(blob)));
@@ -202,11 +205,14 @@ impl<R: Read> Read for NamedErrors<R> {
             if e.get_ref().is_some_and(|inner| inner.is::<ImageError>()) {
                 return e;
             }
-            ImageError::invalid(
-                &self.name,
-                format!("its {} data is damaged or followed by something else: {e}", self.format),
-            )
-            .into_io()
+            let why = match e.to_string() {
+                text if text == WINDOW_TOO_LARGE => {
+                    "its zstd data has a window of more than 128 MiB (`zstd --long`): compress it with a smaller one"
+                        .to_owned()
+                }
+                text => format!("its {} data is damaged or followed by something else: {text}", self.format),
+            };
+            ImageError::invalid(&self.name, why).into_io()
         })
     }
 }

@@ -143,7 +143,8 @@ impl<'s> Pull<'s> {
     fn fetch(&self, blob: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<Copied, ImageError> {
         let mut once = Once { told: 0, progress };
         past_mirrors(self.store, ImageError::is_wrong, || {
-            let (bytes, what) = (self.store.blob(blob)?, sent(format!("blob {}", blob.digest()), self.store));
+            let bytes = self.store.blob(blob).map_err(ImageError::of_part)?;
+            let what = sent(format!("blob {}", blob.digest()), self.store);
             let mut again = once.told;
             write_checked(bytes, blob, what, blobs, &mut |n| once.tell(n, &mut again))
         })?;

@@ -272,7 +272,7 @@ fn are_unnamed(os: &Os, architecture: &OciArch) -> bool {
 
 fn configuration(store: &dyn ImageStore, manifest: &ImageManifest) -> Result<ImageConfiguration, ImageError> {
     let what = named_configuration(manifest);
-    let bytes = read_blob(store, manifest.config(), &what)?;
+    let bytes = read_blob(store, manifest.config(), &what).map_err(ImageError::of_part)?;
     parse(&bytes, &what).map_err(|error| {
         let own = manifest.config().media_type();
         if is_of_images(own) {

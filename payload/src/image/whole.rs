@@ -86,7 +86,7 @@ impl WholeImage {
 
     /// A blob, compared with its digest.
     pub fn read(&self, blob: &Descriptor) -> Result<VerifyingReader<Box<dyn std::io::Read + Send>>, ImageError> {
-        let bytes = self.store.blob(blob)?;
+        let bytes = self.store.blob(blob).map_err(ImageError::of_part)?;
         let what = sent(format!("blob {}", blob.digest()), &*self.store);
         Ok(VerifyingReader::new(bytes, what, sha256_of(blob)?, Length::Exactly(blob.size())))
     }

@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
         let blob = [zstd::encode_all(&Tar::new().end()[..], 1).unwrap(), bomb].concat();
         c.layers(vec![Layer::of(blob, b"", Pack::Zstd.media_type())]);
     }),
-    ("a zstd window of 2 GiB", INPUT, &["zstd data is damaged", "memory"], |c| {
+    ("a zstd window of 2 GiB", INPUT, &["window of more than 128 MiB", "with a smaller one"], |c| {
         // Magic, a frame header that has no content size, its window descriptor (RFC 8878, 3.1.1.1.2), an empty last block.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, (31 - 10) << 3, 1, 0, 0];
         c.layers(vec![Layer::of(frame.to_vec(), b"", Pack::Zstd.media_type())]);
@@ -51,6 +51,15 @@ pub const ROWS: &[Row] = &[
     }),
     ("a flipped bit in a plain layer", INPUT, &["SHA-256"], |c| {
         c.spoiled(Pack::Plain, |l| l.blob[5000] ^= 1);
+    }),
+    ("a flipped bit in the first header of a plain layer", INPUT, &["SHA-256"], |c| {
+        c.spoiled(Pack::Plain, |l| l.blob[5] ^= 1);
+    }),
+    ("a layer that is not there", INPUT, &["although the image lists it", "copy or pull the image again"], |c| {
+        let layer = Layer::new(c.tar().end(), Pack::Gzip);
+        let path = c.layout.path(layer.descriptor["digest"].as_str().unwrap());
+        c.layers(vec![layer]);
+        fs::remove_file(path).unwrap();
     }),
     ("a flipped bit in a layer below the checksums", INSTALL, &["SHA-256"], |c| {
         let tar = c.tar().end();
