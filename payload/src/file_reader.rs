@@ -2,7 +2,7 @@
 
 use std::{fs::File, io::Read};
 
-use slipway_core::delta::reuse::Moved;
+use slipway_core::{delta::reuse::Moved, digest::Sha256};
 
 use crate::{delta::Old, sha256::Hasher};
 
@@ -23,7 +23,18 @@ pub trait FileReader: Read {
 impl FileReader for File {}
 impl FileReader for &[u8] {}
 
-/// Called with the name of a file and its content.
+/// The content of a file is not what it was when the payload was looked at.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json is wrong"
+)]
+#[expect(missing_docs, reason = "the message says what the fields are")]
+pub struct PayloadChanged {
+    pub expected: Sha256,
+    pub actual: Sha256,
+}
+
+/// Called with the name of a file and its content. Where that is another than expected, the error is [`PayloadChanged`].
 pub type Take<'t> = dyn FnMut(&str, &mut dyn FileReader) -> anyhow::Result<()> + 't;
 
 pub trait PayloadFiles {

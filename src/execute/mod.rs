@@ -21,6 +21,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use uuid::Uuid;
 
+pub use crate::payload::file_reader::PayloadChanged;
 use crate::{
     bootloader::{Assets, BiosAssets, Loaders},
     device::{BlockIo, CHUNK_BYTES},
@@ -51,7 +52,6 @@ use slipway_core::{
     units::{Extent, GIB, approx},
 };
 pub use snapshot::{TakesSnapshot, snapshot_room};
-pub use volume::PayloadChanged;
 use volume::Unverified;
 
 /// A step that failed. All steps before it were on the disk when the next one began.

@@ -9,12 +9,11 @@ use super::{
     old::{Slots, old},
 };
 use crate::{
-    payload::delta::Old,
+    payload::{delta::Old, file_reader::PayloadChanged},
     transfer::{Checksum, FileReader, PayloadFiles, ReadBack, write_stream},
 };
 use slipway_core::{
     boot::history::new_file,
-    digest::Sha256,
     disk::{
         fat::{Placed, VolumeLayout},
         layout::Part,
@@ -22,15 +21,6 @@ use slipway_core::{
     plan::{Content, Step, Volume, VolumeFile},
     units::Extent,
 };
-
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json is wrong"
-)]
-pub struct PayloadChanged {
-    pub expected: Sha256,
-    pub actual: Sha256,
-}
 
 /// A volume that is written and not yet verified.
 pub(super) struct Unverified<'scope> {

@@ -136,30 +136,44 @@ fn nobody_is_there() {
     assert!(Content::of(&node.disk) == before, "written to");
 }
 
+/// A registry with this image, which changes each blob that it sends, or has it not.
+fn serve(layout: &Layout, change: impl Fn(&str, &mut Vec<u8>) -> bool + Send + Sync + 'static) -> Server {
+    let (root, manifest) = (layout.0.clone(), manifest(layout));
+    Server::new(move |request: &server::Request, out: &mut dyn std::io::Write| {
+        let name = request.target.rsplit('/').next().unwrap().to_owned();
+        if request.target.contains("/manifests/") {
+            return reply(out, 200, &[("Content-Type", images::MANIFEST)], manifest.as_bytes());
+        }
+        let read = fs::read(root.join("blobs").join(name.replace(':', "/"))).ok();
+        match read.and_then(|mut bytes| change(&name, &mut bytes).then_some(bytes)) {
+            Some(bytes) => serve_blob(request, out, &bytes),
+            None => reply(out, 404, &[], b""),
+        }
+    })
+}
+
+fn manifest(layout: &Layout) -> String {
+    tool!("skopeo", "inspect", "--raw", format!("{}:1", layout.source()))
+}
+
+/// The digest of what the manifest lists at this place.
+fn listed(layout: &Layout, place: &str) -> String {
+    let parsed: serde_json::Value = serde_json::from_str(&manifest(layout)).unwrap();
+    parsed.pointer(place).unwrap()["digest"].as_str().unwrap().to_owned()
+}
+
 /// The registry hands out bytes that do not fit the digest: they are refused.
 #[test]
 fn a_registry_that_lies() {
     let world = World::new();
     let (node, layout) = prepared(&world);
-    let manifest = tool!("skopeo", "inspect", "--raw", format!("{}:1", layout.source()));
-    let parsed: serde_json::Value = serde_json::from_str(&manifest).unwrap();
-    let victim = |name: &str| parsed.pointer(name).unwrap()["digest"].as_str().unwrap().to_owned();
     let before = Content::of(&node.disk);
     for (lie, code) in [("/config", INPUT), ("/layers/2", INPUT), ("/layers/1", INSTALL)] {
-        let (root, manifest, victim) = (layout.0.clone(), manifest.clone(), victim(lie));
-        let server = Server::new(move |request: &server::Request, out: &mut dyn std::io::Write| {
-            let name = request.target.rsplit('/').next().unwrap().to_owned();
-            if request.target.contains("/manifests/") {
-                return reply(out, 200, &[("Content-Type", images::MANIFEST)], manifest.as_bytes());
-            }
-            match fs::read(root.join("blobs").join(name.replace(':', "/"))) {
-                Ok(mut bytes) => {
-                    let last = bytes.len() - 1;
-                    bytes[last] ^= u8::from(name == victim);
-                    serve_blob(request, out, &bytes)
-                }
-                Err(_) => reply(out, 404, &[], b""),
-            }
+        let victim = listed(&layout, lie);
+        let server = serve(&layout, move |name, bytes| {
+            let last = bytes.len() - 1;
+            bytes[last] ^= u8::from(name == victim);
+            true
         });
         let outcome = upgrade(&node, server.port, "1", &["--plain-http"]).exits(code);
         assert!(
@@ -170,4 +184,42 @@ fn a_registry_that_lies() {
         slot_b_is_empty(&node);
         assert!(code == INSTALL || Content::of(&node.disk) == before, "{lie}: written to");
     }
+}
+
+/// Wherever they are: in the header of a file, or in a file, whose own digest is compared first.
+#[test]
+fn wrong_bytes_of_a_mirror_are_its_fault() {
+    let world = World::new();
+    let (node, _) = prepared(&world);
+    let layout = Layout::new(&world.path("plain"));
+    built(node.next.dir(), Pack::Plain).write(&layout, "1");
+    let victim = listed(&layout, "/layers/1");
+    let bytes = fs::metadata(layout.path(&victim)).unwrap().len() as usize;
+    let own = serve(&layout, |_, _| true);
+    for at in [5, bytes / 2] {
+        let victim = victim.clone();
+        let mirror = serve(&layout, move |name, bytes| {
+            if name == victim {
+                bytes[at] ^= 1;
+            }
+            true
+        });
+        let (url, host) = (format!("http://127.0.0.1:{}", mirror.port), format!("127.0.0.1:{}", own.port));
+        let said = upgrade(&node, own.port, "1", &["--plain-http", "--mirror", &format!("{host}={url}")]).stderr;
+        let name = format!("as the mirror {url} sends it: SHA-256 of its content");
+        let remedy = format!("leave out the mirror {url} (--mirror");
+        assert!(said.contains(&name) && said.contains(&remedy), "{at}: {said}");
+        slot_b_is_empty(&node);
+    }
+}
+
+/// The name of the image is right.
+#[test]
+fn a_layer_that_the_registry_has_not() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    let victim = listed(&layout, "/layers/2");
+    let server = serve(&layout, move |name, _| name != victim);
+    let outcome = upgrade(&node, server.port, "1", &["--plain-http"]).exits(DEPENDENCY);
+    outcome.says(&["although the image lists it: push the image there again", "404"]);
 }

@@ -1,8 +1,15 @@
 //! Mirrors: one whose bytes are wrong is named, and given up.
 
+use std::io;
+
 use oci_spec::image::Descriptor;
 
-use super::{ImageError, ImageStore, error::AS_THE_MIRROR, store::read_document, verifying_reader::VerifyingReader};
+use super::{
+    ImageError, ImageStore, error::AS_THE_MIRROR, layer::LayerReader, store::read_document, tar::Entries,
+    verifying_reader::VerifyingReader,
+};
+use crate::{file_reader::PayloadChanged, payload_error::PayloadError};
+use slipway_core::payload::format_checks::Unbootable;
 
 /// The name of a blob that was just opened: who runs a mirror has to know that its bytes are wrong.
 pub fn sent(name: String, store: &dyn ImageStore) -> String {
@@ -31,6 +38,22 @@ pub fn past_mirrors<T, E>(
         }
     }
     Err(failure)
+}
+
+/// Where the content of a layer is wrong, its bytes may be, and then whoever sent them is at fault: reading on compares their
+/// digest. Bytes that come in part from a disk are judged by whoever reads them from there.
+pub fn or_of_its_bytes(error: anyhow::Error, layer: Entries<LayerReader<'_>>) -> anyhow::Error {
+    let is_content = error.is::<PayloadChanged>()
+        || error.is::<PayloadError>()
+        || error.is::<Unbootable>()
+        || error.downcast_ref().is_some_and(ImageError::is_wrong);
+    if !is_content {
+        return error;
+    }
+    match layer.drain().map_err(io::Error::downcast) {
+        Err(Ok(wrong)) if ImageError::is_wrong(&wrong) => wrong.into(),
+        _ => error,
+    }
 }
 
 /// All of a blob that is a document, compared with its digest.

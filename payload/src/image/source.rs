@@ -23,6 +23,7 @@ use super::{
     chunk::chunks_of,
     layer::{Layer, LayerReader},
     linked::{Layers, MOST_LINKS, Place},
+    mirrors::or_of_its_bytes,
     overlay::{CurrentLayer, UpperLayers},
     resolve::{Resolved, resolve},
     signatures,
@@ -281,30 +282,40 @@ impl ImageSource {
             let (reader, listed) = self.open_layer(layer, from)?;
             let mut entries = Entries::new(reader);
             let mut current = CurrentLayer::default();
-            let mut next = Next::File;
-            while let Some(entry) = entries.next().map_err(in_layer)? {
-                let name = upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
-                let Some(name) = name else { continue };
-                let place = Place { layer: n, at: entry.at };
-                if let Some(listed) = &listed {
-                    is_listed(listed, &name, &entry).map_err(|why| ImageError::invalid(&what, why))?;
-                }
-                next = match entry.kind {
-                    EntryKind::HardLink if links == MOST_LINKS => {
-                        let why = format!(
-                            "more than {MOST_LINKS} hard links in the payload's directory: put plain files there"
-                        );
-                        return Err(ImageError::invalid(what, why).into());
+            let mut walk_layer = || -> anyhow::Result<Next> {
+                let mut next = Next::File;
+                while next != Next::Stop
+                    && let Some(entry) = entries.next().map_err(in_layer)?
+                {
+                    let name =
+                        upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
+                    let Some(name) = name else { continue };
+                    let place = Place { layer: n, at: entry.at };
+                    if let Some(listed) = &listed {
+                        is_listed(listed, &name, &entry).map_err(|why| ImageError::invalid(&what, why))?;
                     }
-                    EntryKind::HardLink => {
-                        links += 1;
-                        again.with_content(place, &entry, &mut |content| visit(&name, content, place))?
-                    }
-                    _ => visit(&name, &mut entries.content(), place)?,
-                };
-                if next == Next::Stop {
-                    return Ok(upper);
+                    next = match entry.kind {
+                        EntryKind::HardLink if links == MOST_LINKS => {
+                            let why = format!(
+                                "more than {MOST_LINKS} hard links in the payload's directory: put plain files there"
+                            );
+                            return Err(ImageError::invalid(&what, why).into());
+                        }
+                        EntryKind::HardLink => {
+                            links += 1;
+                            again.with_content(place, &entry, &mut |content| visit(&name, content, place))?
+                        }
+                        _ => visit(&name, &mut entries.content(), place)?,
+                    };
                 }
+                Ok(next)
+            };
+            let next = match walk_layer() {
+                Err(error) if listed.is_none() => return Err(or_of_its_bytes(error, entries)),
+                next => next?,
+            };
+            if next == Next::Stop {
+                return Ok(upper);
             }
             entries.drain().map_err(in_layer)?;
             upper.add(current);
