@@ -251,6 +251,23 @@ fn a_lost_upload_is_told_as_such() {
     assert_eq!(failed.json()["id"], "registry-unreachable");
 }
 
+/// Nobody but the registry has named it.
+#[test]
+fn where_a_registry_has_uploads_go_is_told_with_it() {
+    let world = World::new();
+    let layout = Layout::new(&world.path("layout"));
+    Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]).write(&layout, "1");
+    let no_tls = Server::answering_anything(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let location = format!("https://localhost:{}/upload", no_tls.port);
+    let server = Server::new(move |request, out| match request.method.as_str() {
+        "POST" => reply(out, 202, &[("Location", &location)], b""),
+        _ => reply(out, 404, &[], b""),
+    });
+    let failed = push(&layout, &format!("docker://127.0.0.1:{}/a/os:1", server.port), &["--plain-http"]).exits(5);
+    let says = format!("does not speak TLS; http://127.0.0.1:{} redirects there", server.port);
+    assert!(failed.stderr.contains(&says), "{}", failed.stderr);
+}
+
 /// The image that is pushed is there: nobody has to check its name.
 #[test]
 fn a_manifest_that_a_registry_loses_is_told_as_such() {

@@ -37,6 +37,8 @@ use super::{
 
 // One is usual. Docker and skopeo have the same limit.
 const MAX_REDIRECTS: usize = 10;
+/// What a registry does that names another host.
+const LEADS_THERE: &str = "redirects there";
 /// The remedy where a server that was asked without TLS leads to one that speaks it.
 const LED_TO_TLS: &str = "; leave out --plain-http, or write https://";
 
@@ -229,7 +231,7 @@ impl Endpoint {
             // Never send credentials to another host that the registry redirects to.
             let at_registry = url.origin == self.base.origin;
             let sent = self.send(&url, request, authorization.as_deref().filter(|_| at_registry));
-            let response = sent.map_err(|e| e.named_by(&self.base.origin, &url.origin, "redirects there"))?;
+            let response = sent.map_err(|e| e.named_by(&self.base.origin, &url.origin, LEADS_THERE))?;
             match response.status().as_u16() {
                 200 | 206 => return Ok(Answer { response, origin: url.origin }),
                 301 | 302 | 303 | 307 | 308 => {
@@ -330,9 +332,10 @@ impl Endpoint {
             failure.kind = RequestErrorKind::Unsigned;
         }
         let is_led_to_tls = origin.tls && !self.base.origin.tls;
+        failure = failure.named_by(&self.base.origin, origin, LEADS_THERE);
         // A store that refuses a signed address says 403, too.
         if status == 401 || (is_led_to_tls && (status == 403 || (status == 404 && self.auth.has_credentials()))) {
-            failure.why += &format!("; {} redirects there, and credentials do not go along", self.name());
+            failure.why += ", and credentials do not go along";
             failure.why += if is_led_to_tls { LED_TO_TLS } else { "" };
         }
         failure
@@ -378,7 +381,8 @@ impl Endpoint {
         let mut authorization = self.auth.header();
         let mut renewed = false;
         loop {
-            let response = self.send_change(&mut change, authorization.as_deref().filter(|_| at_registry))?;
+            let sent = self.send_change(&mut change, authorization.as_deref().filter(|_| at_registry));
+            let response = sent.map_err(|e| e.named_by(&self.base.origin, &url.origin, LEADS_THERE))?;
             match response.status().as_u16() {
                 200..=299 => return Ok(Answer { response, origin: url.origin.clone() }),
                 401 | 403 | 404 if at_registry && !renewed => {

@@ -24,6 +24,8 @@ const LONGEST_RETRY_AFTER: u64 = 60;
 const ERROR_BODY_BYTES: u64 = 16 << 10;
 /// nginx: `No required SSL certificate was sent`, `The SSL certificate error`.
 const PAGE: &[u8] = b"SSL certificate";
+/// The remedy where a server that may speak no TLS was asked with TLS.
+const IF_PLAIN: &str = "; if it speaks plain HTTP, add --plain-http";
 /// The remedy where a server that may speak TLS alone was asked without TLS.
 const IF_TLS: &str = "; if it speaks TLS, leave out --plain-http or write https://";
 
@@ -92,11 +94,12 @@ impl RequestError {
         self
     }
 
-    /// Nobody knows a host that only the registry has named.
+    /// Nobody knows a host that only the registry has named, and no flag changes how that is asked.
     #[must_use]
     pub fn named_by(mut self, registry: &Origin, host: &Origin, role: &str) -> Self {
         if host != registry {
-            self.why = format!("{}; {registry} {role}", self.why);
+            let why = self.why.replace(IF_PLAIN, "").replace(IF_TLS, "");
+            self.why = format!("{why}; {registry} {role}");
         }
         self
     }
@@ -188,6 +191,7 @@ impl RequestError {
             407 => RequestError::fetch(format!(
                 "{answer}: the proxy wants a user and a password, write http://USER:PASSWORD@HOST"
             )),
+            507 => RequestError::fetch(format!("{answer}: it has no room left")),
             // RFC 6585.
             511 => RequestError::fetch(format!("{answer}: this network wants a login first (a captive portal)")),
             408 | 425 => passing(answer),
@@ -301,6 +305,7 @@ mod tests {
             (400, "7", None),
             (404, "7", None),
             (416, "", None),
+            (507, "", None),
         ] {
             let again = answer(status, retry_after, "").again;
             assert_eq!(again, seconds.map(Duration::from_secs), "{status} {retry_after}");

@@ -192,6 +192,25 @@ fn redirects_to_another_host_are_followed_without_credentials() {
     assert!(!error.to_string().contains("hidden"));
 }
 
+/// Nobody has asked for it, and no flag changes how it is asked.
+#[test]
+fn a_store_is_told_with_the_registry_that_leads_there() {
+    let refuses = Server::new(|_, out| reply(out, 403, &[], b""));
+    let lacks = Server::new(|_, out| reply(out, 404, &[], b""));
+    let no_tls = Server::answering_anything(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    for (scheme, store, says_what, kind) in [
+        ("http", &refuses, "answers 403", "fetch"),
+        ("http", &lacks, "answers 404", "not found"),
+        ("https", &no_tls, "does not speak TLS", "fetch"),
+    ] {
+        let location = format!("{scheme}://localhost:{}/store", store.port);
+        let server = Server::new(move |_, out| reply(out, 307, &[("Location", &location)], b""));
+        let error = at(server.port).root().unwrap_err();
+        let redirects = format!("{says_what}; http://127.0.0.1:{} redirects there", server.port);
+        assert_eq!(says(&error, &["://localhost:", &redirects]), kind);
+    }
+}
+
 #[test]
 fn redirects_that_lead_nowhere_are_refused() {
     let server = Server::new(|_, out| reply(out, 302, &[("Location", "/v2/again")], b""));

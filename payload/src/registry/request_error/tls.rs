@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use rustls::{AlertDescription, CertificateError, pki_types::UnixTime};
 
-use super::RequestError;
+use super::{IF_PLAIN, RequestError};
 use crate::{registry::tls::Unsupported, trust::Time};
 
 /// Behind the name of a server that wants mutual TLS.
@@ -64,9 +64,7 @@ pub fn failed(error: &rustls::Error, server: &dyn fmt::Display) -> RequestError 
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::BadCertificate) => {
             RequestError::fetch(format!("{server} {NO_CLIENT}"))
         }
-        rustls::Error::InvalidMessage(_) => {
-            RequestError::fetch(format!("{server} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
-        }
+        rustls::Error::InvalidMessage(_) => RequestError::fetch(format!("{server} does not speak TLS{IF_PLAIN}")),
         e => RequestError::passing(format!("TLS with {server} failed: {e}")),
     }
 }
