@@ -127,10 +127,10 @@ impl Caller {
             // clap's own tip, to put `--` in front of a flag, leads astray.
             error.remove(ContextKind::Suggested);
         }
-        let _ = error.print();
+        let printed = error.print();
         hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
         let kind = match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return answered(printed),
             ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => {
                 FailureKind::Input
             }
@@ -166,6 +166,18 @@ impl Caller {
             }
         };
         output::write(&stdout(), text.as_bytes(), output::PATIENCE)
+    }
+}
+
+/// The exit code of a text that was asked for: a script must not take half of it for all. As for a report, a reader may have seen
+/// enough.
+fn answered(printed: io::Result<()>) -> ExitCode {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("error: the text cannot be written to stdout: {error}"));
+            ExitCode::from(FailureKind::Other.exit_code())
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -184,6 +184,10 @@ fn a_full_stdout() {
     on_disk(&image, &["verify"]).succeeds();
     let on = |verb: &str| [verb.to_owned(), format!("--disk={}", image.display())];
     Outcome::of(&mut redirected(on("status"), ">/dev/full")).exits(OTHER).says(&done);
+    for text in ["--help", "--version"] {
+        let full = Outcome::of(&mut redirected([text.to_owned()], ">/dev/full"));
+        full.exits(OTHER).says(&["the text cannot be written to stdout: No space left"]);
+    }
     // That the boot code is damaged says more than that a file system is full.
     flip(&image, 100);
     Outcome::of(&mut redirected(on("verify"), ">/dev/full")).exits(INSTALL).says(&done);
