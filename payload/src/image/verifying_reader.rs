@@ -26,7 +26,8 @@ enum State {
     Hashing(Hasher),
     /// Lent to the reader of a file inside the blob. The end is an error then: the digest is incomplete.
     Lent,
-    Wrong,
+    /// A read has failed, and the error has told why.
+    Failed,
     Done,
 }
 
@@ -52,7 +53,8 @@ impl<R: Read> VerifyingReader<R> {
     pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
         self.peeked.reserve_exact(bytes as usize);
         let more = bytes.saturating_sub(self.peeked.len() as u64);
-        self.reader.by_ref().take(more).read_to_end(&mut self.peeked)?;
+        let read = self.reader.by_ref().take(more).read_to_end(&mut self.peeked);
+        self.ended_by_an_error(read)?;
         Ok(&self.peeked)
     }
 
@@ -79,17 +81,13 @@ impl<R: Read> VerifyingReader<R> {
             _ => self.check_not_longer()?,
         }
         // A reader may be asked for its end more than once: keep the verdict.
-        let hasher = match std::mem::replace(&mut self.state, State::Wrong) {
+        let hasher = match std::mem::replace(&mut self.state, State::Failed) {
             State::Hashing(hasher) => hasher,
             State::Done => {
                 self.state = State::Done;
                 return Ok(());
             }
-            State::Lent => {
-                self.state = State::Lent;
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            State::Wrong => return Err(self.wrong("SHA-256 of its content was wrong".to_owned())),
+            State::Lent | State::Failed => return Err(io::ErrorKind::UnexpectedEof.into()),
         };
         let actual = hasher.finish();
         if actual == self.digest {
@@ -140,6 +138,24 @@ impl<R: Read> Skip for VerifyingReader<R> {
 
 impl<R: Read> Read for VerifyingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if matches!(self.state, State::Failed) {
+            return Err(io::Error::other("reading it has failed before"));
+        }
+        let read = self.read_on(buf);
+        self.ended_by_an_error(read)
+    }
+}
+
+impl<R: Read> VerifyingReader<R> {
+    /// What is read after an error would give another one, which says less.
+    fn ended_by_an_error<T>(&mut self, read: io::Result<T>) -> io::Result<T> {
+        if read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
+            self.state = State::Failed;
+        }
+        read
+    }
+
+    fn read_on(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.next(buf)?;
         if n == 0 && !buf.is_empty() {
             self.end()?;
