@@ -4,7 +4,10 @@ use slipway_core::{
     boot::{EfiLoader, slot::Slot},
     disk::identity::DiskIdentity,
     kernel::arch::Arch,
-    plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::RenewalRequest},
+    plan::{
+        self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
+        bootloader::{NotRenewed, RenewalRequest},
+    },
     report::{BiosImage, BootloaderReport, ChangeReport, MAY_OFFER_MENU, Observer},
 };
 
@@ -120,6 +123,12 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     let uefi = facts.efi.as_ref();
     let env = probe::boot_env(&opened, &gpt);
     let due = request.due(&facts, &facts.kernels(env.as_ref()), opened.sector_size());
+    // As `update` decides.
+    let pending = env.as_ref().and_then(|env| env.once).filter(|_| facts.damage.is_empty());
+    let due = due.and_then(|due| match pending {
+        Some(trial) if !due.change.is_none() => Err(NotRenewed::TrialPending(trial)),
+        _ => Ok(due),
+    });
     Ok(BootloaderReport {
         disk: name,
         path: request.path(),

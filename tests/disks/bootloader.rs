@@ -189,7 +189,9 @@ fn an_upgrade_renews_them_unless_it_is_told_not_to() {
     let disk = with_stubs(&world);
     upgrade(&disk, &["--keep-bootloader"]).succeeds();
     let grub = file(&esp(&world, &disk), EFI);
-    assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 0);
+    let told = json_of(&disk, &["bootloader", "status"]);
+    assert_eq!(told["uefi"]["epoch"], 0);
+    assert!(told["left"].as_str().unwrap().starts_with("slot B is to be tried at the next boot"), "{told}");
 
     let disk = with_stubs(&world);
     upgrade(&disk, &[]).succeeds();
