@@ -116,6 +116,8 @@ pub struct Run<'a, C> {
     wish: Wish,
     /// Replacements, snapshots and pulls that this run has asked for: what came back of them is not tried again by itself.
     asked: BTreeSet<Uuid>,
+    /// Add-ons that this run has given their image.
+    given: BTreeSet<AddOn>,
     well_since: Option<Instant>,
     /// `None` if serving certificates are not looked at.
     serving: Option<ServingLook>,
@@ -125,7 +127,7 @@ impl<'a, C: Connect> Run<'a, C> {
     /// One that has asked for nothing yet.
     pub fn new(client: Client, nodes: &'a C, wish: Wish) -> Self {
         let serving = wish.serving_certificates.then(ServingLook::default);
-        Self { client, nodes, wish, asked: BTreeSet::new(), well_since: None, serving }
+        Self { client, nodes, wish, asked: BTreeSet::new(), given: BTreeSet::new(), well_since: None, serving }
     }
 
     /// What the next decision is made from.
@@ -276,12 +278,7 @@ impl<'a, C: Connect> Run<'a, C> {
                 }
                 Ok(Turn::Asked)
             }
-            Next::AddOn(step) => {
-                tell(&Happened::AddOn(step.clone()));
-                let set = add_ons::set(&self.client, &step, false).await?;
-                let blocked = |why| Turn::Blocked(Blocked::AddOn { add_on: step.add_on, why });
-                Ok(set.map_or_else(blocked, |()| Turn::Asked))
-            }
+            Next::AddOn(step) => self.set(&step, tell).await,
             Next::RollsOut(add_on, why) => Ok(Turn::RollsOut(add_on, why)),
             Next::Finished => Ok(Turn::Finished),
             // A node may be rebooting, or its service.
@@ -289,6 +286,20 @@ impl<'a, C: Connect> Run<'a, C> {
             Next::Blocked(blocked) => Ok(Turn::Blocked(blocked)),
             Next::Wait(why) => Ok(Turn::Waits(why)),
         }
+    }
+
+    /// An add-on gets its image, once: something else that sets it, too, would do so for ever.
+    async fn set(&mut self, step: &AddOnStep, tell: &mut impl FnMut(&Happened)) -> Result<Turn, String> {
+        let AddOnStep { add_on, from, to } = step;
+        let blocked = |why| Turn::Blocked(Blocked::AddOn { add_on: *add_on, why });
+        if self.given.contains(add_on) {
+            let why = "something else sets its image; give it no longer";
+            return Ok(blocked(format!("it was given {to}, and has {from}: {why}")));
+        }
+        tell(&Happened::AddOn(step.clone()));
+        let set = add_ons::set(&self.client, step, false).await?;
+        self.given.insert(*add_on);
+        Ok(set.map_or_else(blocked, |()| Turn::Asked))
     }
 
     async fn ask(&mut self, seen: &Seen, step: &Step, token: Option<u64>) -> Result<(), String> {

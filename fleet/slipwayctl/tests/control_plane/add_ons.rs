@@ -88,6 +88,31 @@ fn add_ons_follow_the_control_plane_and_one_that_fails_undoes_nothing() {
     assert!(text.contains("\nkube-proxy 1.21.2\ncoredns 1.8.0\n"), "{text}");
     let (code, text) = site.run(&words);
     assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"));
+    let text = sets_it_back(&site, &words);
+    assert!(text.contains("and has registry.example/kube-proxy:v1.20.2: something else sets its image"), "{text}");
+    assert_eq!(text.matches("begins: add-on kube-proxy").count(), 1, "{text}");
+}
+
+/// A run that fails, while a tool of somebody else sets the image of kube-proxy back.
+fn sets_it_back(site: &Site, words: &[&str]) -> String {
+    let old = json!([{ "name": "kube-proxy", "image": "registry.example/kube-proxy:v1.20.2" }]);
+    let patch = Patch::Strategic(json!({ "spec": { "template": { "spec": { "containers": old } } } }));
+    let set =
+        || site.runtime.block_on(api(site, AddOn::KubeProxy).patch("kube-proxy", &PatchParams::default(), &patch));
+    set().unwrap();
+    let stop = AtomicBool::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = set();
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let (code, text) = site.run(words);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(code, 1, "{text}");
+        text
+    })
 }
 
 /// A run, while the rollouts go on.
