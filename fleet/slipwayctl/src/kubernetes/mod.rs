@@ -19,7 +19,7 @@ use slipway_kubernetes::{
     add_ons::{AddOn, Given},
     blocked::Blocked,
     decide::{Next, decide},
-    facts::{Direction, Facts},
+    facts::{Claim, Direction, Facts},
     images::Images,
     plan::Plan,
     version::Version,
@@ -80,15 +80,28 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
         Verb::Rollback { how } => (bare(Direction::Back, newest(&cluster, &nodes).await?), how),
     };
     wish.patience = Duration::from_secs(how.patience);
-    if how.dry_run {
-        let facts = Run::new(cluster.client(), &nodes, wish).facts().await.map_err(Failure::Unreachable)?;
-        return preview(&facts, output);
-    }
-    if wish.direction == Direction::Back {
+    if how.dry_run || wish.direction == Direction::Back {
+        let look = Run::new(cluster.client(), &nodes, wish.clone()).facts().await;
+        let facts = look.map_err(Failure::Unreachable)?;
+        has_way_back(&facts)?;
+        if how.dry_run {
+            return preview(&facts, output);
+        }
         pause(&cluster, output).await;
     }
     work(&cluster, &nodes, wish, output).await?;
     output.answer(&json!({ "finished": true }), "finished: nothing is left to do")
+}
+
+/// Who wants the version before, and gets nothing back, is told so. A run that was interrupted may have left its claim.
+fn has_way_back(facts: &Facts) -> Result<(), Failure> {
+    let is_held = matches!(facts.claim, Claim::Held(_));
+    if facts.direction == Direction::Forward || is_held || !facts.is_settled() {
+        return Ok(());
+    }
+    let message =
+        "no node keeps an older manifest, so nothing goes back: from the completion of an upgrade on no way leads back";
+    Err(Failure::Refused { reason: "no-way-back".to_owned(), message: message.to_owned() })
 }
 
 /// Run until nothing is left to do. Like the fleet's Job, a run that is interrupted leaves no claim under which nothing is
@@ -178,7 +191,9 @@ async fn pause(cluster: &Cluster, output: &Output) {
         Err(why) => Err(why),
     };
     match paused {
-        Ok(()) => output.remark(&format!("kubernetesupgrade/{CLUSTER} is paused, so that nothing goes forward again")),
+        Ok(()) => output.remark(&format!(
+            "kubernetesupgrade/{CLUSTER} is paused, so that nothing goes forward again until you take spec.paused out of it"
+        )),
         Err(why) => output.remark(&format!("kubernetesupgrade/{CLUSTER} cannot be paused: {why}")),
     }
 }

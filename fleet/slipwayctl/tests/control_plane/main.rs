@@ -125,8 +125,10 @@ fn three_nodes_are_upgraded_while_clients_work_although_the_run_is_killed() {
     assert!(asked["list pods"] <= 3 * asked["list nodes"] && asked.get("get pods").is_none_or(|times| *times == 0));
     let (code, text) = site.run(&["upgrade", "--to", NEW]);
     assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"));
-    let (code, text) = site.run(&["rollback"]);
-    assert_eq!((code, text.as_str()), (0, "finished: nothing is left to do\n"), "it is completed");
+    for words in [&["rollback"][..], &["rollback", "--dry-run"]] {
+        let (code, text) = site.run(words);
+        assert!(code == 3 && text.contains("(no-way-back)"), "it is completed: {text}");
+    }
     assert_eq!(site.snapshots("n1"), Vec::<std::path::PathBuf>::new());
     assert_eq!(site.versions(Component::ApiServer), [NEW, NEW, NEW]);
 }
