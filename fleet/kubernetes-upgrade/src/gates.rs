@@ -194,13 +194,14 @@ async fn deprecated_apis(client: &Client, target: &Version) -> Result<Option<Str
     let metrics = Request::new("").get("metrics", &GetParams::default()).map_err(|e| e.to_string())?;
     let text = within(async { client.request_text(metrics).await.map_err(|e| api_error(&e)) }).await?;
     let removed = requested_apis::removed(&text, target.minor());
-    let why = || format!("somebody asks for APIs that {target} does not have: {}", removed.join(", "));
+    let how = "find out who does, and change that; an API server says so until it is started anew";
+    let why = || format!("somebody asks for APIs that {target} does not have: {}; {how}", removed.join(", "));
     Ok((!removed.is_empty()).then(why))
 }
 
 /// The kubelet's pods come into the API by writes: one passes all webhooks in time. It is a trial, and nothing stays of it.
 async fn admission(client: &Client, namespace: &str) -> Result<Option<String>, String> {
-    let name = Some("slipway-admission".to_owned());
+    const NAME: &str = "slipway-admission";
     // A namespace may enforce the restricted standard for pods.
     let security = SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -211,18 +212,20 @@ async fn admission(client: &Client, namespace: &str) -> Result<Option<String>, S
     };
     let container = Container {
         name: "trial".to_owned(),
-        image: Some("trial".to_owned()),
+        image: Some("trial:1".to_owned()),
         security_context: Some(security),
         ..Container::default()
     };
     let pod = Pod {
-        metadata: ObjectMeta { name, ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
         spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
         ..Pod::default()
     };
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let closed = |why: String| Ok(Some(format!("a trial write into {namespace} {why}; see the admission webhooks")));
+    // A policy that refuses it works; kubelets write other pods.
+    let how = "see the admission webhooks, and have policies leave that pod out";
+    let closed = |why: String| Ok(Some(format!("a trial write of the pod {NAME} into {namespace} {why}; {how}")));
     match timeout(ADMISSION, api.create(&params, &pod)).await {
         Ok(Ok(_)) => Ok(None),
         Ok(Err(e @ kube::Error::Api(_))) => closed(format!("fails: {}", api_error(&e))),
