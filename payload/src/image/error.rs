@@ -7,6 +7,9 @@ use slipway_core::text::printable;
 /// What stands around the name of a mirror in the name of a blob that it sends.
 pub(super) const AS_THE_MIRROR: (&str, &str) = (", as the mirror ", " sends it");
 
+/// How the hint begins about a part that the image lists.
+const LISTED: &str = ", although the image lists it";
+
 /// The mirror that such a name has.
 fn sender(name: &str) -> Option<&str> {
     Some(name.split_once(AS_THE_MIRROR.0)?.1.split_once(AS_THE_MIRROR.1)?.0)
@@ -20,7 +23,7 @@ pub enum ImageError {
     #[error("{}: not found{}", printable(what), printable(hint))]
     NotFound {
         what: String,
-        /// Empty, or text that begins with `; ` and names the alternatives.
+        /// Empty, or text that begins with `; ` and names the alternatives; before it, that the image lists it.
         hint: String,
     },
     /// Content, structure, digest or size is wrong.
@@ -60,13 +63,8 @@ impl ImageError {
     /// The same of a part that the image lists: its name is right, and the image is not whole there.
     #[must_use]
     pub fn of_part(self) -> Self {
-        const WHY: &str = "not found, although the image lists it";
         match self {
-            // A layout names no alternatives to a blob.
-            ImageError::NotFound { what, hint } if hint.is_empty() => ImageError::invalid(what, WHY),
-            ImageError::NotFound { what, hint } => {
-                ImageError::Fetch { what, why: format!("{WHY}: push the image there again{hint}") }
-            }
+            ImageError::NotFound { what, hint } => ImageError::NotFound { what, hint: format!("{LISTED}{hint}") },
             other => other,
         }
     }
@@ -80,6 +78,9 @@ impl ImageError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             ImageError::Reference { remedy, .. } => Some(printable(remedy)),
+            ImageError::NotFound { hint, .. } if hint.starts_with(LISTED) => {
+                Some("copy or push the image there again: it is not whole".to_owned())
+            }
             // The image itself may be good: nobody has to build it anew.
             ImageError::Invalid { what, .. } => sender(what).map(|mirror| {
                 let mirror = printable(mirror);

@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
     ("a flipped bit in the first header of a plain layer", INPUT, &["SHA-256"], |c| {
         c.spoiled(Pack::Plain, |l| l.blob[5] ^= 1);
     }),
-    ("a layer that is not there", INPUT, &["although the image lists it", "copy or pull the image again"], |c| {
+    ("a layer that is not there", INPUT, &["although the image lists it", "push the image there again"], |c| {
         let layer = Layer::new(c.tar().end(), Pack::Gzip);
         let path = c.layout.path(layer.descriptor["digest"].as_str().unwrap());
         c.layers(vec![layer]);

@@ -383,7 +383,7 @@ fn an_image_that_is_not_whole_is_not_signed() {
     fs::write(&layer, &bytes).unwrap();
     assert_eq!(failure(sign(&layout.source(), &[&key(&signer)])), "image-invalid");
     fs::remove_file(&layer).unwrap();
-    assert_eq!(failure(sign(&layout.source(), &[&key(&signer)])), "image-invalid");
+    assert_eq!(failure(sign(&layout.source(), &[&key(&signer)])), "image-not-found");
     assert!(fs::read(&index).unwrap() == before);
     // An archive is written as a whole.
     let refused =
