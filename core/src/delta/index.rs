@@ -128,7 +128,9 @@ impl Index {
             return Err(IndexError::TooManyFiles(MAX_FILES as u64 + 1));
         }
         let File { at, name } = &file;
-        let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_graphic());
+        let may_be_in = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
+        let is_plain =
+            (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(may_be_in) && name != "." && name != "..";
         let in_order = self.files.last().is_none_or(|last| last.at.end() <= at.offset);
         if !is_plain || !in_order || at.offset.checked_add(at.len).is_none() {
             return Err(IndexError::File(self.files.len() + 1));
@@ -392,7 +394,7 @@ mod tests {
         assert_eq!(spoiled(64, &[0xff; 16]), Err(IndexError::File(1)), "it ends behind all numbers");
         assert_eq!(spoiled(129, &[0x41]), Err(IndexError::File(2)), "it overlaps the first");
         assert_eq!(spoiled(136, &[0x2a]), Err(IndexError::File(2)), "it ends behind the layer");
-        for name in [&b"\0"[..], b"\xff", b"a b", b"\n", b"v\0x"] {
+        for name in [&b"\0"[..], b"\xff", b"a b", b"\n", b"v\0x", b"../v", b"a\\b", b"..\0\0\0\0\0"] {
             assert_eq!(spoiled(80, name), Err(IndexError::File(1)), "{name:?}");
         }
         assert_eq!(spoiled(192, &[0; 4]), Err(IndexError::Length(1, 0)));
