@@ -4,10 +4,7 @@ use std::io;
 
 use oci_spec::image::Descriptor;
 
-use super::{
-    ImageError, ImageStore, error::AS_THE_MIRROR, layer::LayerReader, store::read_document, tar::Entries,
-    verifying_reader::VerifyingReader,
-};
+use super::{ImageError, ImageStore, error::AS_THE_MIRROR, store::read_document, verifying_reader::VerifyingReader};
 use crate::{file_reader::PayloadChanged, payload_error::PayloadError};
 use slipway_core::payload::format_checks::Unbootable;
 
@@ -40,9 +37,9 @@ pub fn past_mirrors<T, E>(
     Err(failure)
 }
 
-/// Where the content of a layer is wrong, its bytes may be, and then whoever sent them is at fault: reading on compares their
-/// digest. Bytes that come in part from a disk are judged by whoever reads them from there.
-pub fn or_of_its_bytes(error: anyhow::Error, layer: Entries<LayerReader<'_>>) -> anyhow::Error {
+/// Where the content of a layer is wrong, its bytes may be, and then whoever sent them is at fault: `drain` reads the rest, and
+/// compares their digest. Bytes that come in part from a disk are judged by whoever reads them from there.
+pub fn or_of_its_bytes(error: anyhow::Error, drain: impl FnOnce() -> io::Result<()>) -> anyhow::Error {
     let is_content = error.is::<PayloadChanged>()
         || error.is::<PayloadError>()
         || error.is::<Unbootable>()
@@ -50,7 +47,7 @@ pub fn or_of_its_bytes(error: anyhow::Error, layer: Entries<LayerReader<'_>>) ->
     if !is_content {
         return error;
     }
-    match layer.drain().map_err(io::Error::downcast) {
+    match drain().map_err(io::Error::downcast) {
         Err(Ok(wrong)) if ImageError::is_wrong(&wrong) => wrong.into(),
         _ => error,
     }

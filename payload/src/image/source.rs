@@ -311,7 +311,7 @@ impl ImageSource {
                 Ok(next)
             };
             let next = match walk_layer() {
-                Err(error) if listed.is_none() => return Err(or_of_its_bytes(error, entries)),
+                Err(error) if listed.is_none() => return Err(or_of_its_bytes(error, || entries.drain())),
                 next => next?,
             };
             if next == Next::Stop {
