@@ -179,8 +179,9 @@ impl Decision<'_> {
         let closed = self.seen.rules.as_ref().ok()?.open(self.seen.now).err().filter(|_| !has_said)?;
         match &self.seen.facts {
             None => Some(Next::Look),
-            Some(Ok(facts)) if facts.is_settled() => Some(self.leave(WAITING, "WindowClosed", closed.to_string())),
-            Some(_) => None,
+            // No window holds what has begun, nor the Job that gives the claim back.
+            Some(Ok(facts)) if facts.is_touched() || matches!(next_step(facts), decide::Next::Unclaim(_)) => None,
+            Some(_) => Some(self.leave(WAITING, "WindowClosed", closed.to_string())),
         }
     }
 
@@ -245,7 +246,7 @@ impl Decision<'_> {
             let times = self.status.failed.as_ref().filter(is_same).map_or(0, |before| before.times);
             let times = times.saturating_add(1);
             let (state, word) = (if stays(&reason) { FAILED } else { WAITING }, reason.clone());
-            if reason == Blocked::ADD_ON {
+            if [Blocked::ADD_ON, Blocked::SET_BACK].contains(&reason.as_str()) {
                 self.status.observed_version = Some(to.clone());
             }
             let images = self.status.images.clone();
@@ -381,9 +382,9 @@ fn all_have(version: &str) -> String {
     format!("every static pod of the control plane has {version}")
 }
 
-/// Whether a failure stays until a person says otherwise: an image was not well.
+/// Whether a failure stays until a person says otherwise: an image was not well, or is set by something else, too.
 fn stays(reason: &str) -> bool {
-    reason == Blocked::CAME_BACK
+    [Blocked::CAME_BACK, Blocked::SET_BACK].contains(&reason)
 }
 
 /// How long after so many failures in a row.

@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         batch::v1::{Job, JobSpec},
-        core::v1::{Container, PodTemplateSpec},
+        core::v1::{Container, PodSpec, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
@@ -17,6 +17,8 @@ use crate::kubernetes_decision::{self, LABEL};
 
 /// The controller's Deployment, and the container in it.
 pub const DEPLOYMENT: &str = "slipway-fleet";
+/// Before the name of a container, in annotations: its AppArmor profile.
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 /// The ServiceAccount of the Job.
 const ACCOUNT: &str = "slipway-fleet-kubernetes";
 
@@ -43,7 +45,7 @@ pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus,
         affinity.pod_anti_affinity = None;
     }
     let labels = BTreeMap::from([(LABEL.to_owned(), uid.clone())]);
-    let metadata = metadata(people, like, &labels);
+    let metadata = metadata(people, &pod, like, &labels);
     let owner = OwnerReference {
         api_version: "fleet.slipway.dev/v1alpha1".to_owned(),
         kind: "KubernetesUpgrade".to_owned(),
@@ -71,14 +73,15 @@ pub fn job(name: &str, of: &KubernetesUpgrade, status: &KubernetesUpgradeStatus,
 }
 
 /// Labels and annotations of the pod: what people say by them to webhooks, as of sidecars, holds for it, too. It is none that the
-/// Deployment selects, and it answers no scrape.
-fn metadata(people: ObjectMeta, like: &Deployment, own: &BTreeMap<String, String>) -> ObjectMeta {
+/// Deployment selects, and it answers no scrape. A profile of a container that it does not have makes it invalid.
+fn metadata(people: ObjectMeta, pod: &PodSpec, like: &Deployment, own: &BTreeMap<String, String>) -> ObjectMeta {
     let selected = like.spec.as_ref().and_then(|spec| spec.selector.match_labels.clone()).unwrap_or_default();
     let mut labels = people.labels.unwrap_or_default();
     labels.retain(|key, _| !selected.contains_key(key));
     labels.extend(own.clone());
     let mut annotations = people.annotations.unwrap_or_default();
-    annotations.retain(|key, _| !key.starts_with("prometheus.io/"));
+    let has = |name: &str| pod.containers.iter().chain(pod.init_containers.iter().flatten()).any(|of| of.name == name);
+    annotations.retain(|key, _| !key.starts_with("prometheus.io/") && key.strip_prefix(APPARMOR).is_none_or(has));
     ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
 }
 

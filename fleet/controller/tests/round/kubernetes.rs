@@ -32,7 +32,7 @@ fn upgrade(spec: Value) -> KubernetesUpgrade {
     serde_json::from_value(object).unwrap()
 }
 
-fn facts(version: &str) -> Facts {
+pub fn facts(version: &str) -> Facts {
     let pod = |of: Component| {
         let image = format!("registry.example/{of}:v{version}");
         (of, StaticPod { image, kept: None, ill: None, emulates: None, under_way: None, came_back: None })
