@@ -291,11 +291,11 @@ impl<'a, C: Connect> Run<'a, C> {
     /// An add-on gets its image, once: something else that sets it, too, would do so for ever.
     async fn set(&mut self, step: &AddOnStep, tell: &mut impl FnMut(&Happened)) -> Result<Turn, String> {
         let AddOnStep { add_on, from, to } = step;
-        let blocked = |why| Turn::Blocked(Blocked::AddOn { add_on: *add_on, why });
         if self.given.contains(add_on) {
-            let why = "something else sets its image; give it no longer";
-            return Ok(blocked(format!("it was given {to}, and has {from}: {why}")));
+            let (has, to) = (from.clone(), to.clone());
+            return Ok(Turn::Blocked(Blocked::SetBack { add_on: *add_on, has, to }));
         }
+        let blocked = |why| Turn::Blocked(Blocked::AddOn { add_on: *add_on, why });
         tell(&Happened::AddOn(step.clone()));
         let set = add_ons::set(&self.client, step, false).await?;
         self.given.insert(*add_on);

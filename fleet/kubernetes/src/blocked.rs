@@ -50,6 +50,12 @@ pub enum Blocked {
     /// The control plane is done, and an add-on is not.
     #[error("the control plane has its version, and the add-on {add_on} has not: {why}")]
     AddOn { add_on: AddOn, why: String },
+    /// An add-on was given its image in this run, and has another one again.
+    #[error(
+        "the control plane has its version; the add-on {add_on} was given {to}, and has {has}: something else sets its image. \
+         Let that set the new one, and take {add_on} out of spec.addOns, or leave out --add-on"
+    )]
+    SetBack { add_on: AddOn, has: String, to: String },
     /// It was tried in this run.
     #[error("{node}: {component} came back to what it was: {why}")]
     CameBack { node: String, component: Component, why: String },
@@ -60,6 +66,8 @@ impl Blocked {
     pub const CAME_BACK: &str = "CameBack";
     /// The word of [`Blocked::AddOn`]: the version of the control plane was reached.
     pub const ADD_ON: &str = "AddOn";
+    /// The word of [`Blocked::SetBack`]: the version was reached, and only a person has the add-on tried again.
+    pub const SET_BACK: &str = "SetBack";
 
     /// One word for it.
     pub const fn word(&self) -> &'static str {
@@ -78,6 +86,7 @@ impl Blocked {
             Self::NoImage { .. } => "NoImage",
             Self::NoSnapshot { .. } => "NoSnapshot",
             Self::AddOn { .. } => Self::ADD_ON,
+            Self::SetBack { .. } => Self::SET_BACK,
             Self::CameBack { .. } => Self::CAME_BACK,
         }
     }

@@ -81,11 +81,16 @@ pub async fn run(target: &Target, of: Kubernetes, output: &Output) -> Result<(),
     };
     wish.patience = Duration::from_secs(how.patience);
     if how.dry_run || wish.direction == Direction::Back {
-        let look = Run::new(cluster.client(), &nodes, wish.clone()).facts().await;
-        let facts = look.map_err(Failure::Unreachable)?;
-        has_way_back(&facts)?;
-        if how.dry_run {
-            return preview(&facts, output);
+        match Run::new(cluster.client(), &nodes, wish.clone()).facts().await {
+            Ok(facts) => {
+                has_way_back(&facts)?;
+                if how.dry_run {
+                    return preview(&facts, output);
+                }
+            }
+            Err(why) if how.dry_run => return Err(Failure::Unreachable(why)),
+            // What runs is stopped all the same, and the run looks again.
+            Err(_) => {}
         }
         pause(&cluster, output).await;
     }
@@ -305,7 +310,7 @@ fn tell(happened: &Happened, output: &Output) -> Result<(), Failure> {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Blocked(blocked @ (Blocked::CameBack { .. } | Blocked::AddOn { .. })) => {
+        Error::Blocked(blocked @ (Blocked::CameBack { .. } | Blocked::AddOn { .. } | Blocked::SetBack { .. })) => {
             Failure::Failed(blocked.to_string())
         }
         Error::Blocked(blocked) => Failure::Refused { reason: blocked.word().to_owned(), message: blocked.to_string() },
