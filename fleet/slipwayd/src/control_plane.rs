@@ -282,7 +282,7 @@ impl Worker {
                 Ok(Some(_)) => Duration::ZERO,
                 Err(_) => AGAIN,
             };
-            let stuck = turn.as_ref().err().map(|e| format!("its manifest cannot be put into its place: {e}"));
+            let stuck = turn.as_ref().err().map(|e| format!("its replacement does not go on: {e}"));
             *self.stuck.lock().unwrap_or_else(PoisonError::into_inner) = stuck;
             let says = format!("{turn:?}");
             match turn {

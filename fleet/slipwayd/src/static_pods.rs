@@ -161,7 +161,7 @@ impl<C: Calls> StaticPods<C> {
                 self.change(|journal| journal.take(end.clone(), uptime))?;
                 Ok(end)
             }
-            Err(e) => Err(e),
+            Err(e) => Err(at(&beside, &e)),
         }
     }
 
@@ -178,11 +178,15 @@ impl<C: Calls> StaticPods<C> {
         if journal != self.journal {
             let bytes = serde_json::to_vec(&journal)?;
             let path = self.state.join(JOURNAL);
-            replace(&mut self.calls, &path, &path.with_extension("new"), &bytes)?;
+            replace(&mut self.calls, &path, &path.with_extension("new"), &bytes).map_err(|e| at(&path, &e))?;
             self.journal = journal;
         }
         Ok(answer)
     }
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The outcome of a replacement, for people.

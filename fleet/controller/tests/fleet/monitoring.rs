@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, process::Command, time::Dura
 
 use jiff::Timestamp;
 use serde_json::Value;
+use slipway_core::digest::Sha256;
 use slipway_fleet::metrics::{ApiAnswer, Metrics, PoolMetrics, RoundEnd};
 use slipway_fleet_objects::kubernetes_upgrade::KubernetesUpgradeStatus;
 use slipway_rollout::blocked::Blocked;
@@ -87,11 +88,14 @@ fn the_state_that_is_worth_an_alert_has_this_word() {
         assert!(text.replace("\\\"", "\"").contains(&format!("state=\"{word}\"")), "{file}");
     }
     let (token, obeyed, pool) = (1, 2, "p".to_owned());
+    let (machine, set, node, runs) = ("m".to_owned(), "s".to_owned(), "n".to_owned(), Sha256([0; 32]));
     let stuck = [
         Blocked::Gone { token },
         Blocked::AbortedHolder { token },
         Blocked::ForeignGrant { token, pool },
         Blocked::Overtaken { token, obeyed },
+        Blocked::NoSuccessor { token, machine, set },
+        Blocked::SuccessorDiffers { token, node, runs },
     ];
     let rules = fs::read_to_string(monitoring().join("rules.yaml")).unwrap();
     assert!(rules.contains(&format!("state=~\"{}\"", stuck.each_ref().map(Blocked::reason).join("|"))), "{stuck:?}");

@@ -102,7 +102,8 @@ impl Kube {
     /// balancer.
     async fn local_server(&self, text: &str) -> Result<Info, String> {
         let pod = manifest::pod(text, Component::ApiServer).map_err(|e| e.to_string())?;
-        let flag = |name: &str| manifest::flag(&pod, Component::ApiServer, name);
+        // What a shell or the kubelet fills in is not known here.
+        let flag = |name: &str| manifest::flag(&pod, Component::ApiServer, name).filter(|value| !value.contains('$'));
         let host = flag("advertise-address").unwrap_or_else(|| "127.0.0.1".to_owned());
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let url = format!("https://{host}:{}", flag("secure-port").unwrap_or_else(|| "6443".to_owned()));

@@ -393,7 +393,7 @@ fn a_way_back_that_cannot_be_written_says_why() {
     let config = NodeConfig { state: node.dir.path().join("state"), kubernetes, ..NodeConfig::default() };
     let control_plane = ControlPlane::start(&config).unwrap().unwrap();
     let why = || control_plane.look(None).unwrap().pods[0].ill.clone().unwrap_or_default();
-    while !why().starts_with("its manifest cannot be put into its place: ") {
+    while !why().starts_with("its replacement does not go on: ") {
         thread::sleep(Duration::from_millis(10));
     }
     assert_eq!((node.manifest().as_str(), control_plane.under_way()), (NEW, Some(Uuid::from_u128(1))));
