@@ -55,6 +55,8 @@ pub fn volumes(disk: &dyn BlockIo, gpt: &GptFacts) -> Volumes {
             VolumeHolds::Luks => None,
             VolumeHolds::Blank | VolumeHolds::Other => lost(disk, &head, extent),
         };
+        // What erases a volume leaves all of its first MiB zeros.
+        let held = if held == VolumeHolds::Blank && fault.is_some() { VolumeHolds::Other } else { held };
         if held == VolumeHolds::Xfs && fault.is_some() {
             found.covered = found.covered.or_else(|| covered(disk, gpt, part));
         }

@@ -11,7 +11,7 @@ use slipway_core::{
         gpt::GptError,
         layout::Part,
         meta::{ADV_BYTES, Meta},
-        volume_fault::Format,
+        volume_fault::{Format, VolumeFault},
     },
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
@@ -220,13 +220,24 @@ fn damages() -> Vec<Row> {
 }
 
 /// An upgrade was interrupted that makes EPHEMERAL anew.
-fn erasing() -> [Row; 3] {
-    let erasing = |held| {
-        let mut facts = with_env(interrupted(), |env| BootEnv { format_ephemeral: true, ..env });
+fn erasing() -> [Row; 6] {
+    let of = |facts: SystemFacts, held| {
+        let mut facts = with_env(facts, |env| BootEnv { format_ephemeral: true, ..env });
         facts.data.insert(Part::Ephemeral, held);
         facts
     };
+    let erasing = |held| of(interrupted(), held);
+    let faulty = |mut facts: SystemFacts| {
+        let fault = VolumeFault { what: "EPHEMERAL: its superblock is lost".to_owned(), format: Format::Xfs };
+        facts.data_faults.insert(Part::Ephemeral, fault);
+        facts
+    };
+    let words = "EPHEMERAL: its superblock is lost. What boots is whole.";
     [
+        // Half of a new one, or one that a system has used since.
+        ("it has half made EPHEMERAL", faulty(erasing(VolumeHolds::Other)), words),
+        ("activation has half made it", faulty(of(staged(), VolumeHolds::Other)), words),
+        ("it is damaged, and was not erased", faulty(erasing(VolumeHolds::Xfs)), UPGRADE),
         ("it has erased EPHEMERAL", erasing(VolumeHolds::Blank), "installer wipe EPHEMERAL --disk /dev/sda"),
         ("it was going to, or has made it again", erasing(VolumeHolds::Xfs), UPGRADE),
         ("the OS has made it", erasing(VolumeHolds::Other), UPGRADE),

@@ -2,7 +2,10 @@
 
 use slipway_core::{
     boot::env::BootEnv,
-    disk::layout::Part,
+    disk::{
+        layout::Part,
+        volume_fault::{Format, VolumeFault},
+    },
     plan::{self, Plan, Step, VolumeHolds, WipeRequest},
     units::SectorSize,
 };
@@ -52,11 +55,17 @@ fn a_wipe_finishes_what_was_cut_short() {
 /// A kept EPHEMERAL that has a file system again is not erased at a later time.
 #[test]
 fn the_note_of_a_wipe_ends_with_the_next_trial() {
-    for (held, stays) in
-        [(VolumeHolds::Xfs, false), (VolumeHolds::Luks, false), (VolumeHolds::Other, false), (VolumeHolds::Blank, true)]
-    {
+    let lost = || VolumeFault { what: "its superblock is lost".to_owned(), format: Format::Xfs };
+    for (held, fault, stays) in [
+        (VolumeHolds::Xfs, None, false),
+        (VolumeHolds::Luks, None, false),
+        (VolumeHolds::Other, None, false),
+        (VolumeHolds::Other, Some(lost()), true),
+        (VolumeHolds::Blank, None, true),
+    ] {
         let mut facts = with_env(healthy(), |env| BootEnv { format_ephemeral: true, ..env });
         facts.data.insert(Part::Ephemeral, held);
+        facts.data_faults.extend(fault.map(|fault| (Part::Ephemeral, fault)));
         let plan = plan::upgrade(&upgrade(), &facts, &payload(1)).unwrap();
         let last = plan.steps.iter().rev().find_map(|step| match step {
             Step::WriteBootEnv { env, .. } => Some((env.once.is_some(), env.format_ephemeral)),

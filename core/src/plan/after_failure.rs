@@ -56,6 +56,6 @@ const fn holds(held: VolumeHolds) -> &'static str {
         VolumeHolds::Xfs => "begins like XFS",
         VolumeHolds::Luks => "begins like an encrypted volume",
         VolumeHolds::Blank => "is blank",
-        VolumeHolds::Other => "holds something else",
+        VolumeHolds::Other => "is half made, holds something else, or cannot be read",
     }
 }

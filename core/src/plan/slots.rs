@@ -118,9 +118,13 @@ impl Slots {
         }
         let mut armed = self.copies.env.armed(self.target, draft.base.now);
         // The wipe above is done, or was never begun, or somebody has made a file system since: so the note that one is under
-        // way ends with the commit.
-        let is_blank = draft.system.held(Part::Ephemeral) == VolumeHolds::Blank;
-        armed.format_ephemeral &= ephemeral == Ephemeral::Kept && is_blank;
+        // way ends with the commit, unless what is there is blank or half made.
+        let is_unmade = match draft.system.held(Part::Ephemeral) {
+            VolumeHolds::Blank => true,
+            VolumeHolds::Other => draft.system.data_faults.contains_key(&Part::Ephemeral),
+            VolumeHolds::Xfs | VolumeHolds::Luks => false,
+        };
+        armed.format_ephemeral &= ephemeral == Ephemeral::Kept && is_unmade;
         armed.medium = self.origin.medium().or(armed.medium);
         draft.extend(Part::Esp, self.copies.write(&armed, true));
         Ok(())

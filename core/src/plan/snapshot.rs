@@ -69,8 +69,8 @@ impl Draft<'_> {
     pub fn warn_if_due(&mut self, kept: Slot) {
         if self.is_due(kept) {
             self.warnings.push(format!(
-                "the snapshot of slot {kept} was never put back: what is there now takes its place as soon as a trial is armed; \
-                 `installer snapshot restore` would put it back first"
+                "the snapshot of slot {kept} was never put back, and after this no start does it: the next trial that is armed \
+                 drops it; `installer snapshot restore` would put it back first"
             ));
         }
     }

@@ -200,12 +200,14 @@ impl Deciding<'_> {
 
     /// An upgrade without `--preserve=false` would leave EPHEMERAL as it is.
     fn wipe_interrupted(&self) -> Option<NextStep> {
-        let env = self.facts.env.as_ref().filter(|env| env.format_ephemeral)?;
-        let part = Part::Ephemeral;
-        let is_half_made = self.facts.data_faults.contains_key(&part) && env.is_incomplete(!env.default);
-        let is_gone = self.facts.held(part) == VolumeHolds::Blank || is_half_made;
-        let why = "an upgrade erased EPHEMERAL, and was interrupted before it had a file system again: makes it anew";
-        is_gone.then(|| self.command("installer wipe EPHEMERAL --disk {disk}", why))
+        self.facts.env.as_ref().filter(|env| env.format_ephemeral)?;
+        let why = "EPHEMERAL was erased, and that was interrupted before it had a file system again: makes it anew";
+        match self.facts.held(Part::Ephemeral) {
+            VolumeHolds::Blank => Some(self.command("installer wipe EPHEMERAL --disk {disk}", why)),
+            // Half of ours, or what a system has used since and lost.
+            VolumeHolds::Other => self.volume_lost(Part::Ephemeral),
+            _ => None,
+        }
     }
 
     fn trial_pending(&self) -> Option<NextStep> {
@@ -325,8 +327,12 @@ impl Deciding<'_> {
     }
 
     fn data_lost(&self) -> Option<NextStep> {
-        let (part, fault) = self.facts.data_faults.first_key_value()?;
-        let (remedy, disk) = (fault.format.remedy(|program| self.on_part(*part, program)), quoted(self.status.disk));
+        self.facts.data_faults.keys().find_map(|part| self.volume_lost(*part))
+    }
+
+    fn volume_lost(&self, part: Part) -> Option<NextStep> {
+        let fault = self.facts.data_faults.get(&part)?;
+        let (remedy, disk) = (fault.format.remedy(|program| self.on_part(part, program)), quoted(self.status.disk));
         Some(words(format!(
             "{}. What boots is whole. {remedy}. If nothing does, `installer wipe {part} --disk {disk} --format-data` makes a \
              new file system, and what was in it is gone",
