@@ -150,7 +150,9 @@ fn for_verb(remedy: &str, verb: Option<&str>) -> String {
         return OF_UPDATE_TOML.to_owned();
     }
     if verb == Some("imager") && remedy.contains("--slot-size") {
-        return "`installer image --slot-size` makes other slots, and `diskSize` in a profile a larger disk".to_owned();
+        // A larger disk has no larger slots.
+        let or_disk = if remedy.starts_with("a smaller") { ", and `diskSize` in a profile a larger disk" } else { "" };
+        return format!("`installer image --slot-size` makes other slots{or_disk}");
     }
     let remedy = match remedy.split_once(", or give --offline") {
         Some((rest, _)) if verb.is_some_and(|verb| !OFFLINE.contains(&verb)) => rest,

@@ -12,7 +12,8 @@ use slipway_core::{
 
 use crate::{
     device::BlockIo,
-    execute::{ExecuteError, PayloadChanged},
+    execute::ExecuteError,
+    payload::image::{ImageError, is_of_content},
     probe,
 };
 
@@ -115,9 +116,17 @@ fn looked_up(
     if !error.wrote {
         return error;
     }
-    let causes = || iter::successors(Some(&*error.source as &(dyn Error + 'static)), |e| (**e).source());
+    // An `io::Error` hides the error in it.
+    let causes = || {
+        iter::successors(Some(&*error.source as &(dyn Error + 'static)), |e| {
+            let inner = e.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| (**e).source())
+        })
+    };
     let refused = causes().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.raw_os_error() == Some(libc::EIO));
-    let damaged = causes().any(|e| e.is::<PayloadChanged>());
+    // What has a remedy of its own is a mirror's fault.
+    let has_remedy = |e: &(dyn Error + 'static)| e.downcast_ref().and_then(ImageError::remedy).is_some();
+    let damaged = causes().any(|e| is_of_content(e) && !has_remedy(e));
     let state = match disk.sync() {
         Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
         Ok(()) => look(disk),

@@ -123,7 +123,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     let uefi = facts.efi.as_ref();
     let env = probe::boot_env(&opened, &gpt);
     let due = request.due(&facts, &facts.kernels(env.as_ref()), opened.sector_size());
-    // As `update` decides.
+    // As `update` decides while one is pending.
     let pending = env.as_ref().and_then(|env| env.once).filter(|_| facts.damage.is_empty());
     let due = due.and_then(|due| match pending {
         Some(trial) if !due.change.is_none() => Err(NotRenewed::TrialPending(trial)),

@@ -56,10 +56,12 @@ pub const ASK_AGAIN: &str = "ask again when it is done";
 
 /// The failure of a look at a disk that `writer` writes to. During an install it has no partition table: that is no damage.
 pub(super) fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
+    let is_unread =
+        matches!(failure.error.downcast_ref(), Some(ProbeError::Io { .. } | ProbeError::TableUnreadable(_)));
     let error = match writer {
         None => return failure,
-        Some(writer) if writer.progress.is_some() => BeingWritten(writer).into(),
-        // What it does is not known.
+        Some(writer) if writer.progress.is_some() && !is_unread => BeingWritten(writer).into(),
+        // What it does is not known, or is not what is wrong.
         Some(writer) => failure.error.context(BeingWritten(writer).to_string()),
     };
     Failure { error, ..failure }

@@ -140,7 +140,7 @@ fn flags_of_another_verb_are_said_to_be() {
         source: FatError::Full { need: 2, have: 1 },
         remedy: "use a larger --slot-size",
     };
-    assert!(said(full(), "imager").contains("; `installer image --slot-size` makes other slots"));
+    assert!(said(full(), "imager").ends_with("; `installer image --slot-size` makes other slots"));
     assert!(said(full(), "image").ends_with("; use a larger --slot-size"));
 }
 

@@ -49,9 +49,7 @@ impl FailureKind {
                 "wrong input (a value, the environment, a machine config or a payload), nothing was written"
             }
             FailureKind::Unsupported => "not supported",
-            FailureKind::Environment => {
-                "the environment lacks something, Secure Boot would not start it, or the version policy forbids the upgrade"
-            }
+            FailureKind::Environment => "the environment lacks something, or the version policy forbids the upgrade",
             FailureKind::Dependency => {
                 "an external program (a health check, too) is missing or failed, or a registry did not deliver, nothing was \
                  written"

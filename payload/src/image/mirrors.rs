@@ -1,6 +1,6 @@
 //! Mirrors: one whose bytes are wrong is named, and given up.
 
-use std::io;
+use std::{error::Error, io};
 
 use oci_spec::image::Descriptor;
 
@@ -40,17 +40,27 @@ pub fn past_mirrors<T, E>(
 /// Where the content of a layer is wrong, its bytes may be, and then whoever sent them is at fault: `drain` reads the rest, and
 /// compares their digest. Bytes that come in part from a disk are judged by whoever reads them from there.
 pub fn or_of_its_bytes(error: anyhow::Error, drain: impl FnOnce() -> io::Result<()>) -> anyhow::Error {
-    let is_content = error.is::<PayloadChanged>()
-        || error.is::<PayloadError>()
-        || error.is::<Unbootable>()
-        || error.downcast_ref().is_some_and(ImageError::is_wrong);
-    if !is_content {
+    if !error.chain().any(is_of_content) {
         return error;
     }
     match drain().map_err(io::Error::downcast) {
         Err(Ok(wrong)) if ImageError::is_wrong(&wrong) => wrong.into(),
         _ => error,
     }
+}
+
+/// Whether all of a layer is read to tell whose fault wrong content is. From a registry that may take long, and only a mirror
+/// has another one behind it.
+pub fn can_be_judged(store: &dyn ImageStore) -> bool {
+    store.mirror().is_some() || !store.has_ranges()
+}
+
+/// Whether the content of a payload is wrong: whoever reads the same bytes again finds the same.
+pub fn is_of_content(error: &(dyn Error + 'static)) -> bool {
+    error.is::<PayloadChanged>()
+        || error.is::<PayloadError>()
+        || error.is::<Unbootable>()
+        || error.downcast_ref().is_some_and(ImageError::is_wrong)
 }
 
 /// All of a blob that is a document, compared with its digest.

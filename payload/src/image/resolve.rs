@@ -319,7 +319,7 @@ fn diff_id_of(text: &str, what: &str) -> Result<Sha256, ImageError> {
 
 /// An index or manifest whose size and digest have been verified.
 pub fn checked_document(store: &dyn ImageStore, descriptor: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
-    let bytes = store.document(descriptor)?;
+    let bytes = store.document(descriptor).map_err(ImageError::of_part)?;
     let length = Length::Exactly(descriptor.size());
     read_document(VerifyingReader::new(&bytes[..], what.to_owned(), sha256_of(descriptor)?, length), what)
 }

@@ -23,7 +23,7 @@ use super::{
     chunk::chunks_of,
     layer::{Layer, LayerReader},
     linked::{Layers, MOST_LINKS, Place},
-    mirrors::or_of_its_bytes,
+    mirrors::{can_be_judged, or_of_its_bytes},
     overlay::{CurrentLayer, UpperLayers},
     resolve::{Resolved, resolve},
     signatures,
@@ -287,9 +287,8 @@ impl ImageSource {
                 while next != Next::Stop
                     && let Some(entry) = entries.next().map_err(in_layer)?
                 {
-                    let name =
-                        upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
-                    let Some(name) = name else { continue };
+                    let name = upper.visible_file(&entry, &mut current);
+                    let Some(name) = name.map_err(|why| ImageError::invalid(&what, why))? else { continue };
                     let place = Place { layer: n, at: entry.at };
                     if let Some(listed) = &listed {
                         is_listed(listed, &name, &entry).map_err(|why| ImageError::invalid(&what, why))?;
@@ -310,8 +309,9 @@ impl ImageSource {
                 }
                 Ok(next)
             };
+            let is_judged = listed.is_none() && !matches!(from, From::Gaps) && can_be_judged(&*self.store);
             let next = match walk_layer() {
-                Err(error) if listed.is_none() => return Err(or_of_its_bytes(error, || entries.drain())),
+                Err(error) if is_judged => return Err(or_of_its_bytes(error, || entries.drain())),
                 next => next?,
             };
             if next == Next::Stop {

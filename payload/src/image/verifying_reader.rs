@@ -69,7 +69,9 @@ impl<R: Read> VerifyingReader<R> {
     }
 
     pub fn return_digest(&mut self, digest: Hasher) {
-        self.state = State::Hashing(digest);
+        if matches!(self.state, State::Lent) {
+            self.state = State::Hashing(digest);
+        }
     }
 
     /// Verify at the end. While the digest is lent the end is inside a file: `UnexpectedEof`.

@@ -49,6 +49,7 @@ fn a_directory_that_is_not_what_its_checksums_say() {
     upgrade().exits(INSTALL).says(&[
         "rootfs.squashfs",
         "its manifest.json is wrong",
+        "copy or make the payload again, then run the same command again",
         "the change is not in force: slot B boots next (A empty, B good)",
     ]);
     let slots = &json_of(&node.disk, &["status"])["slots"];

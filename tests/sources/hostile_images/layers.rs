@@ -61,7 +61,7 @@ pub const ROWS: &[Row] = &[
         c.layers(vec![layer]);
         fs::remove_file(path).unwrap();
     }),
-    ("a flipped bit in a layer below the checksums", INSTALL, &["SHA-256"], |c| {
+    ("a flipped bit in a layer below the checksums", INSTALL, &["SHA-256", "make the payload again"], |c| {
         let tar = c.tar().end();
         let checksums = layer(c.files, &CHECKSUM_FILES, Pack::Gzip);
         let mut below = Layer::new(tar, Pack::Plain);
