@@ -1,20 +1,21 @@
 //! The advice about a volume that is not whole.
 
 use slipway_core::{
+    boot::env::BootEnv,
     disk::{
         fat::copies::LostSector,
         layout::Part,
         volume_fault::{Format, VolumeFault},
     },
-    plan::{self, Step, SystemFacts},
+    plan::{self, Step, SystemFacts, VolumeHolds},
     units::Extent,
 };
 use slipway_test_support::system::{
     base,
-    states::{from_outside, healthy},
+    states::{from_outside, healthy, interrupted, staged, with_env},
 };
 
-use super::next_step::advice;
+use super::next_step::{UPGRADE, advice, is_advised};
 
 /// STATE has lost its beginning.
 pub fn lost(format: Format) -> SystemFacts {
@@ -53,4 +54,31 @@ fn a_repair_of_the_number_of_free_clusters_needs_its_steps() {
     let mut other = plan.clone();
     other.steps.retain(|step| *step != Step::CountFree { extent: at(7) });
     assert!(other.is_optional(&Step::CountFree { extent: at(1) }), "{other}");
+}
+
+/// An upgrade was interrupted that makes EPHEMERAL anew. What may be data is not erased.
+#[test]
+fn a_wipe_that_was_interrupted() {
+    let of = |facts: SystemFacts, held| {
+        let mut facts = with_env(facts, |env| BootEnv { format_ephemeral: true, ..env });
+        facts.data.insert(Part::Ephemeral, held);
+        facts
+    };
+    let erasing = |held| of(interrupted(), held);
+    let faulty = |mut facts: SystemFacts| {
+        let fault = VolumeFault { what: "EPHEMERAL: its superblock is lost".to_owned(), format: Format::Xfs };
+        facts.data_faults.insert(Part::Ephemeral, fault);
+        facts
+    };
+    let words = "EPHEMERAL: its superblock is lost. What boots is whole.";
+    let rows = [
+        // Half of a new one, or one that a system has used since.
+        ("it has half made EPHEMERAL", faulty(erasing(VolumeHolds::Other)), words),
+        ("activation has half made it", faulty(of(staged(), VolumeHolds::Other)), words),
+        ("it is damaged, and was not erased", faulty(erasing(VolumeHolds::Xfs)), UPGRADE),
+        ("it has erased EPHEMERAL", erasing(VolumeHolds::Blank), "installer wipe EPHEMERAL --disk /dev/sda"),
+        ("it was going to, or has made it again", erasing(VolumeHolds::Xfs), UPGRADE),
+        ("the OS has made it", erasing(VolumeHolds::Other), UPGRADE),
+    ];
+    rows.into_iter().for_each(is_advised);
 }
