@@ -194,6 +194,16 @@ pub fn kill(signal: &str, pid: u32) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
+/// Stop a process, and wait until none of its threads answers any more.
+pub fn stop(pid: u32) {
+    kill("-STOP", pid);
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|entry| entry.unwrap().path());
+    let stands = |thread: PathBuf| fs::read_to_string(thread.join("stat")).is_ok_and(|stat| stat.contains(") T "));
+    while !threads().all(stands) {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Whether this process is there, and no zombie.
 pub fn lives(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))

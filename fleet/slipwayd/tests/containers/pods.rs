@@ -12,7 +12,7 @@ use std::{
 use slipwayd::machine::pods::Pods;
 
 use crate::{
-    daemon::{Containerd, is_here, kill, lives},
+    daemon::{Containerd, is_here, kill, lives, stop},
     starts::Kubelet,
 };
 
@@ -94,7 +94,7 @@ fn a_pod_that_cannot_be_ended_is_named() {
     let pods = pods(&containerd, Duration::from_secs(1));
     let shims = containerd.shims();
     assert_eq!(shims.len(), 1, "a sandbox and its containers have one");
-    kill("-STOP", shims[0]);
+    stop(shims[0]);
     let refused = pods.stop().unwrap_err();
     assert!(refused.contains("1 pods still run: kube-system/stuck: "), "{refused}");
     kill("-CONT", shims[0]);

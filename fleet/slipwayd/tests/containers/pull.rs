@@ -11,7 +11,7 @@ use slipway_test_support::{
 use slipwayd::{image_pulls::ImagePulls, machine::pull::pull};
 use uuid::Uuid;
 
-use crate::daemon::{Containerd, is_here, kill, layer};
+use crate::daemon::{Containerd, is_here, kill, layer, stop};
 
 /// A registry with one image; its name by tag and digest, and by tag.
 fn registry(containerd: &Containerd) -> (Debian, [String; 2]) {
@@ -96,7 +96,7 @@ fn a_node_says_what_became_of_a_pull() {
     let other = images[1].replace("v1.21.2", "v1.21.3");
     assert!(ended(std::slice::from_ref(&other)).unwrap().starts_with(&other));
     // It takes the connection, and gives no answer.
-    kill("-STOP", containerd.pid());
+    stop(containerd.pid());
     assert!(pulls.impossible().unwrap().starts_with("containerd does not answer within "));
     kill("-CONT", containerd.pid());
     assert_eq!(pulls.impossible(), None);
