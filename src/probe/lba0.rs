@@ -22,7 +22,7 @@ use slipway_core::{
         foreign_mbr,
         gpt::{BOOT_CODE_BYTES, is_bootable, is_protective_mbr, protective_mbr_of, with_status_byte},
         layout::{BIOS_BYTES, BIOS_OFFSET, ESP_BYTES, ESP_OFFSET, META_BYTES, Part, STATE_BYTES},
-        magic::{Kind, recognise},
+        magic::recognise,
         xfs::was_mounted,
     },
     plan::{GptFacts, Lba0Facts},
@@ -96,7 +96,7 @@ fn no_table(disk: &dyn BlockIo) -> ProbeError {
     }
     let tables = Gpt::tables(disk);
     let is = match (recognise(&head), tables.for_other_sectors()) {
-        (Some(s), _) if matches!(s.kind, Kind::DiskImage | Kind::Packed) => {
+        (Some(s), _) if s.is_other_format() => {
             format!("it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name)
         }
         (Some(s), _) => format!("the disk begins with {}", s.name),

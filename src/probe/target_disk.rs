@@ -12,7 +12,7 @@ use crate::device::{AlignedBuf, BlockIo, CHUNK_BYTES, Disk};
 use slipway_core::{
     disk::{
         gpt::{GptError, Header, is_protective_mbr},
-        magic::{Kind, VHD, recognise},
+        magic::{VHD, recognise},
     },
     plan::{DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
@@ -63,7 +63,7 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
             Some(Behind::Unfinished) | None => Found::Nothing,
         });
     }
-    if let Some(format) = recognise(head).filter(|format| matches!(format.kind, Kind::DiskImage | Kind::Packed)) {
+    if let Some(format) = recognise(head).filter(|format| format.is_other_format()) {
         return Ok(Found::OtherFormat(format));
     }
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);

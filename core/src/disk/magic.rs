@@ -35,6 +35,13 @@ const fn content(name: &'static str, short: &'static str, at: usize, magic: &'st
     Magic { name, short, kind: Kind::Other, at, magic }
 }
 
+impl Magic {
+    /// Whether it is a disk in another form than its bytes, or may have one in it.
+    pub fn is_other_format(&self) -> bool {
+        matches!(self.kind, Kind::DiskImage | Kind::Packed)
+    }
+}
+
 const fn volume(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Magic {
     Magic { name, short, kind: Kind::Volume, at, magic }
 }
