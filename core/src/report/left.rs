@@ -34,21 +34,22 @@ impl Left {
     #[must_use]
     pub fn of_refused_write(self) -> Self {
         const REPLACE: &str = "if that fails at the same place, the disk takes no writes there: replace it";
-        let or_replace = |remedy: Cow<'static, str>| match &*remedy {
-            Self::AGAIN | Self::AGAIN_BY_FORCE => format!("{remedy}; {REPLACE}").into(),
-            _ => remedy,
-        };
-        Self { remedy: self.remedy.map(or_replace), ..self }
+        self.not_just_again(|again| format!("{again}; {REPLACE}"))
     }
 
     /// The same where a file of the payload is not what its list says: a second run would end there, too.
     #[must_use]
     pub fn of_damaged_payload(self) -> Self {
-        let after = |remedy: Cow<'static, str>| match &*remedy {
-            Self::AGAIN | Self::AGAIN_BY_FORCE => format!("copy or make the payload again, then {remedy}").into(),
+        self.not_just_again(|again| format!("copy or make the payload again, then {again}"))
+    }
+
+    /// The same command alone may end there, too. Another remedy stays.
+    fn not_just_again(self, words: impl FnOnce(&str) -> String) -> Self {
+        let remedy = self.remedy.map(|remedy| match &*remedy {
+            again @ (Self::AGAIN | Self::AGAIN_BY_FORCE) => words(again).into(),
             _ => remedy,
-        };
-        Self { remedy: self.remedy.map(after), ..self }
+        });
+        Self { remedy, ..self }
     }
 
     /// Without a remedy of its own.
