@@ -1,6 +1,6 @@
 //! Failures with their exit codes, which follow the Talos installer's public table.
 
-use std::{fmt, io};
+use std::{error::Error, fmt, io, iter};
 
 use slipway_core::report::FailureKind;
 
@@ -20,7 +20,7 @@ impl fmt::Display for Failure {
             }
         }
         f.write_str(&text)?;
-        let too_large = |cause: &(dyn std::error::Error + 'static)| {
+        let too_large = |cause: &(dyn Error + 'static)| {
             let error = cause.downcast_ref::<io::Error>();
             error.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
         };
@@ -29,6 +29,15 @@ impl fmt::Display for Failure {
         }
         Ok(())
     }
+}
+
+/// An error and what caused it, to the innermost. An `io::Error` hides the error in it.
+pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    iter::successors(Some(error), |cause: &&'e (dyn Error + 'static)| {
+        let cause = *cause;
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| cause.source())
+    })
 }
 
 pub trait OrFail<T> {

@@ -5,7 +5,7 @@
 
 mod known;
 
-use std::{borrow::Cow, collections::BTreeSet, error::Error, io, iter};
+use std::{borrow::Cow, collections::BTreeSet, error::Error};
 
 use slipway_core::{
     plan::{Refusal, Refusals},
@@ -13,7 +13,7 @@ use slipway_core::{
 };
 
 use crate::{
-    error::Failure,
+    error::{Failure, causes},
     execute::ExecuteError,
     ops::{WayBack, WrittenOver, health::NotWell, repair::NotRepaired},
 };
@@ -22,7 +22,7 @@ use known::{RIGHT_DISK, known};
 
 /// The document of a failure. `verb` is the one on the command line.
 pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
-    let causes: Vec<_> = causes(failure).collect();
+    let causes: Vec<_> = causes(failure.error.as_ref()).collect();
     let step = causes.iter().find_map(|cause| cause.downcast_ref::<ExecuteError>());
     let refusals = causes.iter().find_map(|cause| refusals(*cause, verb)).unwrap_or_default();
     // The innermost one says most.
@@ -111,17 +111,6 @@ fn remedy(id: Id, verb: Option<&str>) -> Option<&'static str> {
         }
         Id::ChangedMeanwhile => "find out which program writes to the disk, then run the same command again",
         _ => return None,
-    })
-}
-
-/// The errors from the outermost to the innermost. An `io::Error` hides its inner error.
-fn causes(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    let mut next = Some::<&(dyn Error + 'static)>(failure.error.as_ref());
-    iter::from_fn(move || {
-        let cause = next?;
-        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| cause.source());
-        Some(cause)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Looks up on the disk how a failure left it: a failed write may be there, and another program may have been at work.
 
-use std::{error::Error, io, iter};
+use std::{error::Error, io};
 
 use nix::libc;
 use slipway_core::{
@@ -12,6 +12,7 @@ use slipway_core::{
 
 use crate::{
     device::BlockIo,
+    error::causes,
     execute::ExecuteError,
     payload::image::{ImageError, is_of_content},
     probe,
@@ -116,13 +117,7 @@ fn looked_up(
     if !error.wrote {
         return error;
     }
-    // An `io::Error` hides the error in it.
-    let causes = || {
-        iter::successors(Some(&*error.source as &(dyn Error + 'static)), |e| {
-            let inner = e.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| (**e).source())
-        })
-    };
+    let causes = || causes(&*error.source);
     let refused = causes().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.raw_os_error() == Some(libc::EIO));
     // What has a remedy of its own is a mirror's fault.
     let has_remedy = |e: &(dyn Error + 'static)| e.downcast_ref().and_then(ImageError::remedy).is_some();
