@@ -14,8 +14,7 @@ use slipway_core::{
 use super::{
     Change, ChangeOptions, DiskRequest, InstalledDisk,
     clones::Clones,
-    installed_disk,
-    reading::meanwhile,
+    installed_disk, reading,
     shipped_loaders::{load, offered},
 };
 use crate::{
@@ -116,7 +115,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     let loaders = load(arch)?;
     let opened = disk.look()?;
     let name = disk.path.display().to_string();
-    let gpt = super::ours(probe::gpt(&opened), &name).map_err(|failure| meanwhile(failure, opened.writer()))?;
+    let gpt = reading::ours(&opened, probe::gpt(&opened), &name)?;
     let offered = offered(&loaders, arch, opened.identity());
     let request = RenewalRequest { offered, loader, ignore_secure_boot: false, mend: true };
     let facts = probe::bootloader(&opened, &gpt, &request);

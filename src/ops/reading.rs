@@ -55,7 +55,7 @@ pub struct BeingWritten(Writer);
 pub const ASK_AGAIN: &str = "ask again when it is done";
 
 /// The failure of a look at a disk that `writer` writes to. During an install it has no partition table: that is no damage.
-pub(super) fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
+fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
     let is_unread =
         matches!(failure.error.downcast_ref(), Some(ProbeError::Io { .. } | ProbeError::TableUnreadable(_)));
     let error = match writer {
@@ -65,6 +65,11 @@ pub(super) fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
         Some(writer) => failure.error.context(BeingWritten(writer).to_string()),
     };
     Failure { error, ..failure }
+}
+
+/// What was found on a disk that should be one of ours. `name` is the user's name for it.
+pub(super) fn ours<T>(disk: &Disk, found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
+    super::ours(found, name).map_err(|failure| meanwhile(failure, disk.writer()))
 }
 
 /// Facts about an installed disk. Looking once more reads the content of the slots only if boot.env has changed.

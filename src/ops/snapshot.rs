@@ -17,7 +17,7 @@ use slipway_core::{
     units::Extent,
 };
 
-use super::{DiskRequest, reading::meanwhile, utc};
+use super::{DiskRequest, reading, utc};
 use crate::{
     device::BlockIo,
     error::{Failure, OrFail as _},
@@ -116,8 +116,8 @@ pub(super) fn status(system: &SystemFacts, slot: Slot) -> Option<SnapshotStatus>
 /// All snapshots of a disk, each compared with its digest.
 pub fn list(request: &DiskRequest) -> Result<SnapshotReport, Failure> {
     let disk = request.look()?;
-    let system = super::ours(probe::system(&disk, &super::kernel_cmdline()?), &request.path.display().to_string())
-        .map_err(|failure| meanwhile(failure, disk.writer()))?;
+    let found = probe::system(&disk, &super::kernel_cmdline()?);
+    let system = reading::ours(&disk, found, &request.path.display().to_string())?;
     let snapshots = Slot::BOTH.into_iter().filter_map(|slot| {
         let found = status(&system, slot)?;
         let problem =
@@ -132,8 +132,7 @@ pub fn list(request: &DiskRequest) -> Result<SnapshotReport, Failure> {
 pub fn show(request: &DiskRequest, slot: Option<Slot>) -> Result<SnapshotReport, Failure> {
     let disk = request.look()?;
     let name = request.path.display().to_string();
-    let system = super::ours(probe::system(&disk, &super::kernel_cmdline()?), &name)
-        .map_err(|failure| meanwhile(failure, disk.writer()))?;
+    let system = reading::ours(&disk, probe::system(&disk, &super::kernel_cmdline()?), &name)?;
     let slot = chosen(&system, slot)?;
     let content = content(&disk, &system, slot).with_context(|| name.clone()).or_fail(FailureKind::Install)?;
     let snapshots = status(&system, slot).into_iter().collect();
