@@ -1,5 +1,6 @@
-//! TLS handshakes that are under way. There may be so many; the next one takes the place of another. Who connects and says
-//! nothing loses its place first, and of these the network with the most of them: an idle flood displaces itself.
+//! TLS handshakes that are under way. There may be so many; the next one takes the place of another, of the network with most
+//! of them: a flood displaces itself, whatever it says. Beside a flood of its own network a client keeps its place as long as
+//! it differs from it: the flood either says nothing, or has spoken.
 
 use std::{
     collections::BTreeMap,
@@ -98,15 +99,16 @@ impl Drop for Turn {
     }
 }
 
-/// The number of the one that goes: the oldest silent one of the network that has most of these; if none is silent, the
-/// oldest of the network that has most.
+/// The number of the one that goes: of the network with most of all, the silent ones or those that have spoken, whichever are
+/// more, and of these the oldest. Where several networks have as many, they are taken as one.
 fn displaced(all: &BTreeMap<u64, Handshake>) -> Option<u64> {
-    let silent_only = all.values().any(|of| !of.has_spoken);
-    let candidates = || all.iter().filter(move |(_, of)| !(silent_only && of.has_spoken));
     let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
-    candidates().for_each(|(_, of)| *counts.entry(of.from).or_default() += 1);
+    all.values().for_each(|of| *counts.entry(of.from).or_default() += 1);
     let most = counts.values().copied().max()?;
-    candidates().find(|(_, of)| counts.get(&of.from) == Some(&most)).map(|(number, _)| *number)
+    let crowd = || all.iter().filter(|(_, of)| counts.get(&of.from) == Some(&most));
+    let spoken = crowd().filter(|(_, of)| of.has_spoken).count();
+    let spoken_are_more = spoken > crowd().count() - spoken;
+    crowd().find(|(_, of)| of.has_spoken == spoken_are_more).map(|(number, _)| *number)
 }
 
 #[cfg(test)]
@@ -135,6 +137,19 @@ mod tests {
         let many = [("2001:db8::1", false), ("2001:db8:0:1::1", false), ("2001:db8:0:1::2", false)];
         assert_eq!(goes(&many).await, Some(1));
         assert_eq!(goes(&[("::ffff:10.0.0.2", false), (client, false), (flood, false)]).await, Some(0));
+    }
+
+    /// Half a word makes a flood's sockets those that have spoken, beside which only a new client is silent.
+    #[tokio::test]
+    async fn a_flood_that_says_half_a_word_displaces_itself() {
+        let (client, flood) = ("10.0.0.1", "10.0.0.2");
+        assert_eq!(goes(&[(flood, true), (flood, true), (client, false)]).await, Some(0), "a new client stays");
+        assert_eq!(goes(&[(client, false), (flood, false), (flood, true), (flood, true)]).await, Some(2));
+        // Also in the network of the client, and where no network has more than another.
+        assert_eq!(goes(&[(flood, true), (flood, true), (flood, false)]).await, Some(0));
+        assert_eq!(goes(&[("10.0.0.3", true), (flood, true), (client, false)]).await, Some(0));
+        assert_eq!(goes(&[(client, true), (flood, false), (flood, false)]).await, Some(1));
+        assert_eq!(goes(&[(client, true), (client, false), (client, false)]).await, Some(1));
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ pub struct Limits {
     /// Connections from the network, and as many at the socket. One identity has at most a quarter of those from the
     /// network, and all readers together half. The next one is sent away after its handshake.
     pub connections: usize,
-    /// TLS handshakes under way. The next one ends another: a client that said nothing, of the network with most of them.
+    /// TLS handshakes under way. The next one ends another, of the network with most of them.
     pub handshakes: usize,
     /// The longest time for a handshake.
     pub handshake: Duration,

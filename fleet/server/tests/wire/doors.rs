@@ -1,26 +1,33 @@
 //! Clients that take all there is: others get in all the same.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use slipway_node_api::v1::StatusRequest;
 use slipway_node_server::{events::Bound, limits::Limits};
 use tokio::{
-    io::AsyncWriteExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
     sync::Semaphore,
 };
 
 use crate::site::Site;
 
-/// Sockets from this address. Each sends `bytes`, and nothing else.
+/// A socket from this address. It sends `bytes`, and nothing else.
+async fn socket(at: SocketAddr, from: &str, bytes: &[u8]) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+    let mut tcp = socket.connect(at).await.unwrap();
+    tcp.write_all(bytes).await.unwrap();
+    tcp
+}
+
 async fn idle(site: &Site, from: &str, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     let mut all = Vec::new();
     for _ in 0..count {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
-        let mut tcp = socket.connect(site.address).await.unwrap();
-        tcp.write_all(bytes).await.unwrap();
-        all.push(tcp);
+        all.push(socket(site.address, from, bytes).await);
     }
     all
 }
@@ -49,6 +56,33 @@ async fn sockets_of_another_network_that_say_half_a_word_keep_nobody_out() {
     let _idle = idle(&site, "127.0.0.2", 100, b"\x16").await;
     for _ in 0..10 {
         site.client(&site.admin()).await.status(StatusRequest {}).await.unwrap();
+    }
+}
+
+/// A client says its first word when others have taken all places after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_that_goes_on_keeps_nobody_out() {
+    for word in [&b""[..], b"\x16"] {
+        let limits = Limits { handshakes: 8, ..patient() };
+        let site = Site::with(limits, Bound::default()).await;
+        let mut flood = idle(&site, "127.0.0.2", 100, word).await;
+        for _ in 0..10 {
+            let tcp = TcpStream::connect(site.address).await.unwrap();
+            flood.extend(idle(&site, "127.0.0.2", 20, word).await);
+            site.tls_over(tcp, &site.ca, Some(&site.admin())).await.unwrap().read_u8().await.unwrap();
+        }
+        // The same while it comes beside the whole handshake and a call.
+        let at = site.address;
+        let flood = tokio::spawn(async move {
+            for next in (0..flood.len()).cycle() {
+                flood[next] = socket(at, "127.0.0.2", word).await;
+            }
+        });
+        for _ in 0..20 {
+            site.client(&site.admin()).await.status(StatusRequest {}).await.unwrap();
+        }
+        assert!(!flood.is_finished(), "it goes on to the end");
+        flood.abort();
     }
 }
 

@@ -105,6 +105,16 @@ impl Site {
     }
 
     async fn tls(&self, ca: &Ca, pair: Option<&Pair>) -> std::io::Result<TlsStream<TcpStream>> {
+        self.tls_over(TcpStream::connect(self.address).await?, ca, pair).await
+    }
+
+    /// TLS over a connection that is there already.
+    pub async fn tls_over(
+        &self,
+        tcp: TcpStream,
+        ca: &Ca,
+        pair: Option<&Pair>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.certificate.as_bytes()).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -119,7 +129,6 @@ impl Site {
             }
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let tcp = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.address.ip().to_string()).unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, tcp).await
     }
