@@ -180,7 +180,7 @@ pub fn named(repository: &str) -> Result<ImageRef, DiscoverError> {
     let wrong = |source| DiscoverError::Name { repository: repository.to_owned(), source };
     let name: ImageRef = repository.parse().map_err(wrong)?;
     let last = repository.rsplit('/').next().unwrap_or(repository);
-    if last.contains(['@', ':']) && repository.contains('/') {
+    if last.contains(['@', ':']) {
         return Err(DiscoverError::Tagged(repository.to_owned()));
     }
     Ok(name)

@@ -13,6 +13,10 @@ use slipway_core::{digest::Sha256, pem::lines};
 #[schemars(!try_from, deny_unknown_fields, extend("x-kubernetes-validations" = [{
     "rule": "!has(self.threshold) || self.threshold <= size(self.keys)",
     "message": "threshold is no more than the number of keys",
+}, {
+    // Whoever signs with it signs once.
+    "rule": "self.keys.all(key, self.keys.exists_one(other, other.trim() == key.trim()))",
+    "message": "each of the keys is another one: the threshold counts different keys",
 }]))]
 pub struct Signatures {
     /// Public keys in PEM form (BEGIN PUBLIC KEY): ECDSA on P-256, RSA of 2048 to 8192 bits, or Ed25519.
@@ -101,7 +105,21 @@ impl JsonSchema for Key {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "minLength": 1, "maxLength": 4096 })
+        // Lines of base64, each of whole groups. The rule has the words, the pattern is the one that a key must fit.
+        let (digit, line_break) = ("[A-Za-z0-9+/]", "[ \t]*[\r\n][ \t\r\n]*");
+        let last = format!("({digit}{{4}}|{digit}{{2}}[AEIMQUYcgkosw048]=|{digit}[AQgw]==)");
+        let text = format!("({digit}{{4}}({line_break})?)*{last}");
+        let begin = format!("[ \t\r\n]*-----BEGIN PUBLIC KEY-----{line_break}");
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 4096,
+            "pattern": format!("^{begin}{text}{line_break}-----END PUBLIC KEY-----[ \t\r\n]*$"),
+            "x-kubernetes-validations": [{
+                "rule": "self.contains('-----BEGIN PUBLIC KEY-----') && self.contains('-----END PUBLIC KEY-----')",
+                "message": "a key is one public key in PEM form: -----BEGIN PUBLIC KEY-----",
+            }],
+        })
     }
 }
 

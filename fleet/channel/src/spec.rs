@@ -14,10 +14,48 @@ use crate::{candidate::version, pattern::Pattern, signature_demand::Signatures};
 /// The default interval between looks into a registry, minutes.
 const INTERVAL: u32 = 10;
 
-/// A version (Semantic Versioning 2.0.0), as a pattern.
-const VERSION: &str = "(0|[1-9][0-9]{0,17})[.](0|[1-9][0-9]{0,17})[.](0|[1-9][0-9]{0,17})\
-    (-(0|[1-9][0-9]{0,17}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]{0,17}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?\
-    ([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?";
+/// A number of a version, as a pattern: one that 64 bits have, without a zero before it.
+pub const NUMBER: &str = "(0|[1-9][0-9]{0,17})";
+
+/// What may follow the three numbers of a version (Semantic Versioning 2.0.0), as a pattern: a prerelease.
+pub const PRERELEASE: &str =
+    "(-(0|[1-9][0-9]{0,17}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]{0,17}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?";
+
+/// And behind that the build metadata.
+const BUILD: &str = "([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?";
+
+fn version_pattern() -> String {
+    format!("{NUMBER}[.]{NUMBER}[.]{NUMBER}{PRERELEASE}{BUILD}")
+}
+
+/// What Cargo's parser takes as a range: `*` alone, or at most 32 comparisons, in which nothing but `*` follows a `*`.
+fn range_rule() -> String {
+    let numbers = format!("{NUMBER}([.]([*xX]([.][*xX])?|{NUMBER}([.]([*xX]|{NUMBER}{PRERELEASE}{BUILD}))?))?");
+    let comparison = format!("^ *(=|>|>=|<|<=|[~^])? *{numbers} *$");
+    format!(
+        "self.matches('^ *[*xX] *$') || \
+         size(self.split(',')) <= 32 && self.split(',').all(part, part.matches('{comparison}'))"
+    )
+}
+
+/// What is taken as a repository: with a host, if its first part has a dot or a port or is localhost; else one of Docker Hub.
+fn repository_rule() -> String {
+    let label = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?";
+    let port = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
+    let part = "[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*";
+    let without_dots = "[a-z0-9]+((_|__|-+)[a-z0-9]+)*";
+    let host = format!("(({label}([.]{label})+|localhost|{})(:{port})?|{label}:{port})", v6());
+    format!("self.matches('^({host}/{part}(/{part})*|{without_dots}(/{part})+|{part})$')")
+}
+
+/// An address of IPv6 in brackets, with at most one `::` in it.
+fn v6() -> String {
+    let group = "[0-9A-Fa-f]{1,4}";
+    let inside = (1..=6).map(|before| format!("({group}:){{1,{before}}}(:{group}){{1,{}}}", 7 - before));
+    let inside: Vec<String> = inside.collect();
+    let ends = format!("({group}:){{7}}{group}|({group}:){{1,7}}:|:((:{group}){{1,7}}|:)");
+    format!("[[]({}|{ends})[]]", inside.join("|"))
+}
 
 /// Where new images come from, and which of them are taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,8 +63,8 @@ const VERSION: &str = "(0|[1-9][0-9]{0,17})[.](0|[1-9][0-9]{0,17})[.](0|[1-9][0-
 pub struct Spec {
     /// The repository, without a tag: registry.example/os.
     #[schemars(length(min = 1, max = 1024), extend("x-kubernetes-validations" = [{
-        "rule": "!self.contains('://') && !self.contains('@') && !self.matches('/[^/]*:[^/]*$')",
-        "message": "a repository is written without a scheme, a tag or a digest: registry.example/os",
+        "rule": repository_rule(),
+        "message": "a repository is written in lower case, without a scheme, a tag or a digest: registry.example/os",
     }]))]
     pub repository: String,
     /// Which images of it belong to the channel: {label: stable}, or {tags: "v*"}.
@@ -41,7 +79,7 @@ pub struct Spec {
     /// range names one of the same major, minor and patch number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", length(min = 1, max = 256), extend("x-kubernetes-validations" = [{
-        "rule": "self.split(',').all(part, part.trim().matches('^([*]|(=|>|>=|<|<=|[~^])? *[0-9]+([.]([0-9]+|[*x]))*(-[0-9A-Za-z.-]+)?)$'))",
+        "rule": range_rule(),
         "message": "a range is written as Cargo writes it: >=1.4, <2",
     }]))]
     pub range: Option<VersionReq>,
@@ -51,7 +89,7 @@ pub struct Spec {
     pub min_age: Option<PositiveDuration>,
     /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
     #[serde(default)]
-    #[schemars(with = "Vec<String>", length(max = 256), inner(length(max = 256), regex(pattern = format!("^{VERSION}$"))))]
+    #[schemars(with = "Vec<String>", length(max = 256), inner(length(max = 256), regex(pattern = format!("^{}$", version_pattern()))))]
     pub floors: Vec<Version>,
     /// Images that are never taken: a version such as 1.2.3, or a digest such as sha256: and 64 hex digits.
     #[serde(default)]
@@ -138,7 +176,7 @@ impl JsonSchema for Deny {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "type": "string", "minLength": 1, "maxLength": 256, "pattern": format!("^(sha256:[0-9a-f]{{64}}|v?{VERSION})$"),
+            "type": "string", "minLength": 1, "maxLength": 256, "pattern": format!("^(sha256:[0-9a-f]{{64}}|v?{})$", version_pattern()),
         })
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use slipway_channel::spec::{NUMBER, PRERELEASE};
 use slipway_core::digest::Sha256;
 use slipway_rollout::duration::PositiveDuration;
 
@@ -14,6 +15,9 @@ use crate::Attribution;
 
 /// The name of the one object of a cluster.
 pub const CLUSTER: &str = "cluster";
+
+/// A number of a version that 32 bits have, as a pattern.
+const SMALL: &str = "(0|[1-9][0-9]{0,8})";
 
 /// Upgrades that a status remembers.
 pub const HISTORY: usize = 10;
@@ -41,10 +45,11 @@ pub const HISTORY: usize = 10;
 #[x_kube(validation = Rule::new("!has(self.images) || self.images.all(name, name == 'coredns' || self.images[name].contains((self.version.startsWith('v') ? ':' : ':v') + self.version + '@'))").message("each of images but that of coredns has the tag of version: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST"))]
 #[x_kube(validation = Rule::new("!has(self.images) || self.images.all(name, !(name in ['kube-proxy', 'coredns']) || (has(self.addOns) && name in self.addOns))").message("an add-on that images names is in addOns, too"))]
 #[x_kube(validation = Rule::new("!has(self.addOns) || !('coredns' in self.addOns) || (has(self.images) && 'coredns' in self.images)").message("coredns in addOns needs an image in images: its version does not follow from that of Kubernetes"))]
+#[x_kube(validation = Rule::new("!has(self.soak) || duration(self.soak.replace(' ', '').replace('PT', '').lowerAscii()) <= duration('8760h')").message("a soak lasts a year at most: 8760h"))]
 pub struct KubernetesUpgradeSpec {
     /// The version of API servers, controller managers and schedulers: 1.31.2. At most one minor version above what is there.
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^v?(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$')",
+        "rule": format!("self.matches('^v?{SMALL}[.]{SMALL}[.]{NUMBER}{PRERELEASE}$')"),
         "message": "a version of Kubernetes is written with three numbers: 1.31.2",
     }]))]
     pub version: String,
@@ -59,7 +64,7 @@ pub struct KubernetesUpgradeSpec {
             "rule": "self.all(name, name in ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler', 'kube-proxy', 'coredns'])",
             "message": "images names components and add-ons: kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, coredns",
         }, {
-            "rule": "self.all(name, self[name].matches('^[a-zA-Z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}$'))",
+            "rule": "self.all(name, self[name].matches('^[a-zA-Z0-9][a-zA-Z0-9._:/-]*:[a-zA-Z0-9_][a-zA-Z0-9._-]*@sha256:[0-9a-f]{64}$'))",
             "message": "an image has a tag and a digest: registry.example/kube-apiserver:v1.31.2@sha256:DIGEST",
         }]
     ))]

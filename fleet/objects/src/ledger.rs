@@ -46,6 +46,7 @@ pub struct DisruptionLedgerSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Release {
     /// The grant's token: it frees this grant, and no later one of the same node.
+    #[schemars(range(min = 0, max = slipway_rollout::ledger::HIGHEST))]
     pub token: u64,
     /// Whose word this is.
     #[serde(flatten)]

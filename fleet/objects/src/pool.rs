@@ -206,7 +206,7 @@ pub struct RunNow {
     pub until: Timestamp,
     /// The wave, counted from 1, whose soak is passed over. Its nodes must be well all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = u32::MAX))]
     pub soak_of_wave: Option<u32>,
     /// Whose word this is.
     #[serde(flatten)]

@@ -16,14 +16,16 @@ use proptest::{
 use serde_json::{Value, json};
 use slipway_channel::{
     candidate::{Candidate, ImageLabels},
-    signature_demand::Signed,
+    signature_demand::{Key, Signed},
 };
-use slipway_core::digest::Sha256;
+use slipway_core::{digest::Sha256, payload::image_ref::ImageRef};
 use slipway_fleet_objects::{
     channel::{self, Channel},
     crd,
+    kubernetes_upgrade::KubernetesUpgrade,
     policy::UpgradePolicy,
 };
+use slipway_kubernetes::version::Version;
 
 #[test]
 fn the_definitions_are_those_of_the_types() {
@@ -148,11 +150,15 @@ proptest! {
     }
 }
 
-/// Texts that the API server takes at this place of a spec, by its pattern.
+/// Texts that the API server takes at this place of a spec, by its pattern, or else by the last one in its rule.
 fn taken(definition: &CustomResourceDefinition, path: &str) -> RegexGeneratorStrategy<String> {
     let definition = serde_json::to_value(definition).unwrap();
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let pattern = schema.pointer(path).unwrap()["pattern"].as_str().unwrap();
+    let schema = schema.pointer(path).unwrap();
+    let pattern = schema["pattern"].as_str().unwrap_or_else(|| {
+        let rule = schema["x-kubernetes-validations"][0]["rule"].as_str().unwrap();
+        rule.rsplit_once("matches('").unwrap().1.split_once('\'').unwrap().0
+    });
     string_regex(pattern.strip_prefix('^').unwrap().strip_suffix('$').unwrap()).unwrap()
 }
 
@@ -184,6 +190,26 @@ proptest! {
             let read = channel_with(list, entry);
             prop_assert!(read.is_ok(), "{}: {:?}", entry, read);
         }
+    }
+
+    #[test]
+    fn what_a_rule_takes_is_understood(
+        part in taken(&Channel::crd(), "/properties/range"),
+        other in taken(&Channel::crd(), "/properties/range"),
+        repository in taken(&Channel::crd(), "/properties/repository"),
+        key in taken(&Channel::crd(), "/properties/signatures/properties/keys/items"),
+        version in taken(&KubernetesUpgrade::crd(), "/properties/version"),
+    ) {
+        for range in [part.clone(), format!("{part},{other}")] {
+            let spec = json!({ "repository": repository, "select": { "label": "stable" }, "range": range });
+            let read = serde_json::from_value::<Channel>(json!({ "metadata": {}, "spec": spec }));
+            prop_assert!(read.is_ok(), "{:?}: {:?}", range, read);
+        }
+        // It is a name, and has no tag of its own.
+        let tagged: Result<ImageRef, _> = format!("{repository}:tag").parse();
+        prop_assert_eq!(tagged.map(|name| name.tag), Ok(Some("tag".to_owned())), "{:?}", repository);
+        prop_assert!(Key::try_from(key.clone()).is_ok(), "{:?}", key);
+        prop_assert!(version.parse::<Version>().is_ok(), "{:?}", version);
     }
 }
 

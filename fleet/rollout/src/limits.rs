@@ -16,7 +16,7 @@ use crate::{duration::PositiveDuration, int_or_percent::IntOrPercent, node::Node
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// So many nodes may begin, at least one.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = u32::MAX))]
     pub count: u32,
     /// In any time that is this long, and not only in whole hours: 1h.
     pub per: PositiveDuration,

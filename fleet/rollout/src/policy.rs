@@ -73,7 +73,7 @@ pub struct Topology {
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
     /// How many values of it may be disturbed at once: 1, if it is left out.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = u32::MAX))]
     #[serde(default = "one")]
     pub max_domains: u32,
 }

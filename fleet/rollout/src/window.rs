@@ -26,6 +26,19 @@ use crate::duration::PositiveDuration;
 const LOCAL_TIME: &str =
     "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?$";
 
+/// The same in a rule, as an instant: what it leaves out is 0. It ends with an error on a day that its month does not have.
+fn instant(at: &str) -> String {
+    format!("timestamp({at}.replace(' ', 'T') + 'T00:00:00Z'.substring(size({at}) - 10))")
+}
+
+/// The rule that there is such a day.
+fn day_rule() -> serde_json::Value {
+    serde_json::json!([{
+        "rule": format!("{} >= timestamp('0001-01-01T00:00:00Z')", instant("self")),
+        "message": "a local time is on a day that its month has: 2026-12-23T18:00",
+    }])
+}
+
 /// The longest window: one that is always open is none.
 const LONGEST: u32 = 24 * 60;
 
@@ -48,7 +61,8 @@ pub enum Invalid {
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String", extend("minLength" = 1, "maxLength" = 64, "x-kubernetes-validations" = [{
     // A name that the API server does not know ends the rule with an error, which refuses it. It has the names for CronJobs.
-    "rule": "self.matches('^[A-Za-z][A-Za-z0-9+-]*(/[A-Za-z0-9_+-]+)*$') && \
+    // Beside these it has its own, such as Local, posix/UTC and posixrules.
+    "rule": "self.matches('^[A-Z][A-Za-z0-9+-]*(/[A-Za-z0-9_+-]+)*$') && self != 'Local' && \
              timestamp('2000-01-01T00:00:00Z').getHours(self) >= 0",
     "message": "a time zone has the name that the IANA gives it: Europe/Berlin, UTC",
 }]))]
@@ -223,15 +237,15 @@ pub struct Blackout {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.from.replace(' ', 'T') < self.until.replace(' ', 'T')",
+    "rule": format!("{} < {}", instant("self.from"), instant("self.until")),
     "message": "a blackout ends after it begins",
 }]))]
 struct WrittenBlackout {
     /// When it begins, in local time: 2026-12-23T18:00.
-    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME))]
+    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME), extend("x-kubernetes-validations" = day_rule()))]
     from: DateTime,
     /// When it is over, in local time: 2027-01-04T06:00.
-    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME))]
+    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME), extend("x-kubernetes-validations" = day_rule()))]
     until: DateTime,
     /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,

@@ -209,7 +209,10 @@ fn a_registry_that_does_not_answer_is_an_error_and_no_empty_list() {
     assert!(missing.to_string().contains("NAME_UNKNOWN"), "{missing}");
     assert_eq!(missing.reason(), "RepositoryMissing");
     assert!(matches!(failure("registry.example/A"), DiscoverError::Name { .. }));
-    assert!(matches!(failure(&format!("{}:1", site.repository())), DiscoverError::Tagged(_)));
+    // Also where nothing but a tag could be meant by the colon.
+    for tagged in [&format!("{}:1", site.repository()), "os:2"] {
+        assert!(matches!(failure(tagged), DiscoverError::Tagged(_)), "{tagged}");
+    }
     // Certificates and mirrors are the installer's business: what it refuses is refused here.
     let select = Select::Label("x".to_owned());
     let tls = Options { plain_http: false, ..plain() };

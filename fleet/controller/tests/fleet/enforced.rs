@@ -105,13 +105,16 @@ fn pool() -> Value {
     json!({ "nodeSelector": { "a": "b" }, "target": { "channel": "stable" } })
 }
 
+const ZONE: &str = "a time zone has the name that the IANA gives it";
+const ENDS: &str = "a blackout ends after it begins";
+const RANGE: &str = "a range is written as Cargo writes it";
+const REPOSITORY: &str = "a repository is written in lower case, without a scheme";
+const KUBERNETES: &str = "a version of Kubernetes is written with three numbers";
+
 /// Wrong values, and words of the answer.
 fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let long = "longer than nothing";
-    let zone = "a time zone has the name that the IANA gives it";
     let day = "a window lasts 24h at most";
-    let range = "a range is written as Cargo writes it";
-    let repository = "a repository is written without a scheme";
     vec![
         ("UpgradePolicy", "windows.0.lasts", json!("25h"), day),
         ("UpgradePolicy", "windows.0.lasts", json!("23h 61m"), day),
@@ -119,12 +122,12 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("UpgradePolicy", "windows.0.lasts", json!("0h"), long),
         ("UpgradePolicy", "windows.0.lasts", json!("a while"), "windows[0].lasts"),
         ("UpgradePolicy", "windows.0.start", json!("25:00"), "windows[0].start"),
-        ("UpgradePolicy", "windows.0.zone", json!("Europe/Nowhere"), zone),
-        ("UpgradePolicy", "windows.0.zone", json!("Europe/Berlin "), zone),
-        ("UpgradePolicy", "windows.0.zone", json!("Etc/Unknown"), zone),
+        ("UpgradePolicy", "windows.0.zone", json!("Europe/Nowhere"), ZONE),
+        ("UpgradePolicy", "windows.0.zone", json!("Europe/Berlin "), ZONE),
+        ("UpgradePolicy", "windows.0.zone", json!("Etc/Unknown"), ZONE),
         ("UpgradePolicy", "windows.0.days", json!(["monday"]), "windows[0].days"),
-        ("UpgradePolicy", "blackouts.0.zone", json!("Mars/Olympus"), zone),
-        ("UpgradePolicy", "blackouts.0.until", json!("2027-01-04T05:59"), "a blackout ends after it begins"),
+        ("UpgradePolicy", "blackouts.0.zone", json!("Mars/Olympus"), ZONE),
+        ("UpgradePolicy", "blackouts.0.until", json!("2027-01-04T05:59"), ENDS),
         ("UpgradePolicy", "rate.count", json!(0), "rate.count"),
         ("UpgradePolicy", "rate.per", json!("0s"), long),
         ("UpgradePolicy", "steps.0.soak", json!("0m"), long),
@@ -135,11 +138,11 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("Channel", "interval", json!("0s"), long),
         ("Channel", "minAge", json!("0h"), long),
         ("Channel", "promoteFrom.after", json!("0h"), long),
-        ("Channel", "range", json!(">>1"), range),
-        ("Channel", "range", json!("latest"), range),
-        ("Channel", "repository", json!("docker://registry.example/os"), repository),
-        ("Channel", "repository", json!("registry.example/os@sha256:00"), repository),
-        ("Channel", "repository", json!("registry.example:5000/os:2"), repository),
+        ("Channel", "range", json!(">>1"), RANGE),
+        ("Channel", "range", json!("latest"), RANGE),
+        ("Channel", "repository", json!("docker://registry.example/os"), REPOSITORY),
+        ("Channel", "repository", json!("registry.example/os@sha256:00"), REPOSITORY),
+        ("Channel", "repository", json!("registry.example:5000/os:2"), REPOSITORY),
         ("Channel", "floors", json!(["1.4"]), "floors[0]"),
         ("Channel", "deny", json!(["sha256:0123"]), "deny[0]"),
         ("NodePool", "target", json!({ "image": "registry.example/os:2", "payload": "0".repeat(64) }), "target.image"),
@@ -154,15 +157,84 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     ]
 }
 
+/// Values that a controller of its own does not understand: days that no month has, numbers that are too large, keys that are
+/// none, and what Cargo and registries do not take.
+fn wrong_for_the_controller() -> Vec<(&'static str, &'static str, Value, &'static str)> {
+    let (over, other) = (1_u64 << 32, "each of the keys is another one");
+    let date = "a local time is on a day that its month has";
+    let mut wrong = vec![
+        ("UpgradePolicy", "windows.0.zone", json!("Local"), ZONE),
+        ("UpgradePolicy", "blackouts.0.zone", json!("posix/UTC"), ZONE),
+        ("UpgradePolicy", "blackouts.0.from", json!("2026-02-30T00:00"), date),
+        ("UpgradePolicy", "blackouts.0.until", json!("2027-06-31"), date),
+        ("UpgradePolicy", "blackouts.0.from", json!("2027-01-05T06:00:00"), ENDS),
+        ("UpgradePolicy", "rate.count", json!(over), "rate.count"),
+        ("UpgradePolicy", "topology.maxDomains", json!(over), "topology.maxDomains"),
+        ("NodePool", "runNow", run_now(over), "runNow.soakOfWave"),
+        ("DisruptionLedger", "release.0.token", json!((1_u64 << 53) as f64), "release[0].token"),
+        ("Channel", "signatures.keys", json!(["hello"]), "a key is one public key in PEM form"),
+        ("Channel", "signatures.keys", json!([KEY.replace("MCow", "MCo")]), "signatures.keys[0]"),
+        ("Channel", "signatures.keys", json!([KEY.replace('\n', " ")]), "signatures.keys[0]"),
+        ("Channel", "signatures", json!({ "keys": [KEY, KEY], "threshold": 2 }), other),
+        ("Channel", "signatures", json!({ "keys": [KEY, KEY.trim()], "threshold": 2 }), other),
+        ("KubernetesUpgrade", "soak", json!("8761h"), "a soak lasts a year at most"),
+        ("KubernetesUpgrade", "version", json!("1.4294967296.0"), KUBERNETES),
+        ("KubernetesUpgrade", "version", json!("1.31.2-01"), KUBERNETES),
+    ];
+    let ranges = "1.2.3.4|*, >1|>1, *|01.2|1.*.3|1.2-rc|1.2.3-01|99999999999999999999|1 2|1,|*.1";
+    wrong.extend(ranges.split('|').map(|text| ("Channel", "range", json!(text), RANGE)));
+    let repositories = "OS r.example/OS r.example/os/ r.example//os os:2 r.example:5000 a_b.c/os r.example:0/os \
+                        r.example:65536/os -a/os r.example/..";
+    let repositories = repositories.split(' ').chain(["r.example/o s"]);
+    wrong.extend(repositories.map(|text| ("Channel", "repository", json!(text), REPOSITORY)));
+    wrong
+}
+
+/// The same that it understands.
+fn right() -> Vec<(&'static str, &'static str, Value)> {
+    let all = |kind, path, texts: &'static str| texts.split('|').map(move |text| (kind, path, json!(text)));
+    let zones = "UTC|Europe/Berlin|Asia/Kolkata|Etc/GMT+3|America/Port-au-Prince|EST5EDT";
+    let ranges = "*|1|1.*|^1.9|~1.2.3|>=1.3.0-0|>1, <2|=1.2.3| x |1.x.*|1.2.X|> 1 ,<2.0.0-a.01b+c|999999999999999999.0";
+    let repositories = "os|r.example|library/os|a_b/os|localhost/os|R.Example:443/a/b__c.d--e|registry:5000/os|\
+                        127.0.0.1:65535/os|[::1]:5000/os|[2001:db8::1]/os|[1:2:3:4:5:6:7:8]/os";
+    let other = "-----BEGIN PUBLIC KEY-----\r\nMCowBQYDK2VwAyEA\r\n  11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURs=\r\n\
+        -----END PUBLIC KEY-----";
+    let blackout = |from, until| json!([{ "from": from, "until": until, "zone": "UTC" }]);
+    let mut right = vec![
+        ("Channel", "signatures", json!({ "keys": [KEY, other], "threshold": 2 })),
+        ("UpgradePolicy", "blackouts", blackout("2027-01-04", "2027-01-04 00:00:01")),
+        ("UpgradePolicy", "blackouts", blackout("2028-02-29T00:00", "2028-02-29 00:01")),
+        ("UpgradePolicy", "rate.count", json!(u32::MAX)),
+        ("NodePool", "runNow", run_now(u32::MAX.into())),
+        ("KubernetesUpgrade", "soak", json!("8760h")),
+    ];
+    right.extend(all("UpgradePolicy", "windows.0.zone", zones));
+    right.extend(all("UpgradePolicy", "windows.0.lasts", "24h|1h 30m|PT24H|90m|1h30m"));
+    right.extend(all("Channel", "range", ranges));
+    right.extend(all("Channel", "repository", repositories));
+    right
+}
+
+/// A rollout that goes now, and passes over the soak of this wave.
+fn run_now(wave: u64) -> Value {
+    json!({ "rolloutUID": "u", "until": "2026-06-01T22:00:00Z", "soakOfWave": wave, "who": "eve", "why": "a hole" })
+}
+
 /// The same of a KubernetesUpgrade.
 fn wrong_of_kubernetes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let image = "an image has a tag and a digest";
     vec![
         ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "registry.example/api:v1.31.2" }), image),
         ("KubernetesUpgrade", "images", json!({ "kube-apiserver": "docker://registry.example/api:v1" }), image),
-        ("KubernetesUpgrade", "version", json!("1.31"), "a version of Kubernetes is written with three numbers"),
-        ("KubernetesUpgrade", "version", json!("latest"), "a version of Kubernetes is written with three numbers"),
+        ("KubernetesUpgrade", "version", json!("1.31"), KUBERNETES),
+        ("KubernetesUpgrade", "version", json!("latest"), KUBERNETES),
         ("KubernetesUpgrade", "soak", json!("0s"), "longer than nothing"),
+        (
+            "KubernetesUpgrade",
+            "images",
+            json!({ "coredns": format!("registry.example/coredns@sha256:{}", "4".repeat(64)) }),
+            image,
+        ),
         (
             "KubernetesUpgrade",
             "images",
@@ -203,22 +275,23 @@ fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
     let add_ons = json!({ "version": "v1.31.2", "addOns": ["kube-proxy", "coredns"], "images": {
         "kube-proxy": pinned("kube-proxy", "v1.31.2"), "coredns": pinned("coredns", "1.11.3"),
     } });
-    let good =
-        [("Channel", channel()), ("KubernetesUpgrade", upgrade), ("NodePool", pool()), ("UpgradePolicy", policy())];
+    let good = [
+        ("Channel", channel()),
+        ("DisruptionLedger", json!({ "release": [{ "token": 7, "who": "eve", "why": "it is dead" }] })),
+        ("KubernetesUpgrade", upgrade),
+        ("NodePool", pool()),
+        ("UpgradePolicy", policy()),
+    ];
     let good = BTreeMap::from(good);
     for (kind, spec) in &good {
         assert_eq!(server.refuses(kind, spec.clone()), None, "{kind}: {spec}");
     }
-    for zone in ["UTC", "Europe/Berlin", "Asia/Kolkata", "Etc/GMT+3", "America/Port-au-Prince", "EST5EDT"] {
-        assert_eq!(server.refuses("UpgradePolicy", with(policy(), "windows.0.zone", json!(zone))), None, "{zone}");
+    for (kind, path, value) in right() {
+        // Of this one there is one, and it is there already: the rules come before that.
+        let why = server.refuses(kind, with(good[kind].clone(), path, value.clone()));
+        let is_taken = why.as_ref().is_none_or(|why| kind == "KubernetesUpgrade" && why.contains("already exists"));
+        assert!(is_taken, "{kind}: {path} {value}: {why:?}");
     }
-    for range in ["*", "1", "1.*", "^1.9", "~1.2.3", ">=1.3.0-0", ">1, <2", "=1.2.3"] {
-        assert_eq!(server.refuses("Channel", with(channel(), "range", json!(range))), None, "{range}");
-    }
-    for lasts in ["24h", "1h 30m", "PT24H", "90m", "1h30m"] {
-        assert_eq!(server.refuses("UpgradePolicy", with(policy(), "windows.0.lasts", json!(lasts))), None, "{lasts}");
-    }
-    // The rules come first.
     let why = server.refuses("KubernetesUpgrade", add_ons).unwrap();
     assert!(why.contains("already exists"), "{why}");
     // Nothing but what it needs.
@@ -226,7 +299,8 @@ fn what_is_wrong_is_refused_in_words_and_what_is_good_is_taken() {
     let least = json!({ "repository": "registry.example/os", "select": { "tags": "v*" } });
     assert_eq!(server.refuses("Channel", least), None);
     let mut said = BTreeSet::new();
-    for (kind, path, value, words) in wrong().into_iter().chain(wrong_of_kubernetes()) {
+    for (kind, path, value, words) in wrong().into_iter().chain(wrong_for_the_controller()).chain(wrong_of_kubernetes())
+    {
         let spec = with(good[kind].clone(), path, value.clone());
         let why = server.refuses(kind, spec).unwrap_or_else(|| panic!("{kind}: {path} {value} is taken"));
         assert!(why.contains(words), "{kind}: {path} {value}: {why}");
