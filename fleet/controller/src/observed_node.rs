@@ -8,7 +8,7 @@ use slipway_core::digest::Sha256;
 use slipway_node::request::Goal;
 use slipway_node_api::{
     enum_name,
-    v1::{Ended, StatusResponse, Step},
+    v1::{Ended, SlotContents, SlotState, StatusResponse, Step},
 };
 use slipway_rollout::{
     facts::{Failure, FailureEvidence, NodeReport, ObservedNode, RollbackState},
@@ -111,22 +111,35 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
 }
 
 /// The failure of this rollout's last upgrade of the node: the one with the last token that it obeyed. Where the payload was
-/// booted and not well, the node denies it, and says so elsewhere: an operation that came back without that came back
-/// before.
+/// booted and not well, the node denies it, and says so elsewhere. What came back without that came back before; or a person
+/// has aborted it while the payload ran, and what was wrong with it is not known.
 fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Failure> {
     if went_back(status, rollout, node) == Some(None) {
         let why = "it went back, because the payload is denied".to_owned();
         return Some(Failure { evidence: FailureEvidence::Unknown, why });
     }
     let id = names::operation(rollout, node, Goal::Upgrade, status.token).to_string();
-    let outcome = status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?;
-    Some(match outcome.came_back.clone() {
+    let ended = status.ended.iter().find(|ended| ended.id == id)?;
+    Some(match ended.outcome.as_ref()?.came_back.clone() {
+        Some(why) if may_have_booted(status, ended) => {
+            let why = format!("it had booted the payload, which it does not deny: {why}");
+            Failure { evidence: FailureEvidence::Unknown, why }
+        }
         Some(why) => Failure { evidence: FailureEvidence::BeforeReboot, why },
         None => {
             let why = "it ran the payload, and does so no more".to_owned();
             Failure { evidence: FailureEvidence::Unknown, why }
         }
     })
+}
+
+/// True if the upgrade went on after its reboot; or if it came to where the next boot is the payload's, and its slot was tried.
+fn may_have_booted(status: &StatusResponse, ended: &Ended) -> bool {
+    let mut slots = status.disk.iter().flat_map(|disk| &disk.slots);
+    let was_tried = |slot: &SlotContents| {
+        slot.payload.as_ref() == Some(&ended.payload) && matches!(slot.state(), SlotState::Tried | SlotState::Bad)
+    };
+    ended.reached > Step::Reboot.into() || (ended.reached >= Step::Activate.into() && slots.any(was_tried))
 }
 
 /// The outcome if this rollout has asked the node to go back: `None` inside if it did.

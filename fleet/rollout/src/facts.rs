@@ -68,8 +68,8 @@ pub enum FailureEvidence {
     BeforeReboot,
     /// The payload was booted, and was not well. This counts against it: the payload may be denied.
     AfterReboot,
-    /// The payload does not run any more, and the node does not say why; or a successor runs another one. That pauses a
-    /// rollout, and denies nothing.
+    /// The payload does not run any more, and the node does not say why, or a person has aborted it while it ran; or a successor
+    /// runs another one. That pauses a rollout, and denies nothing.
     Unknown,
 }
 

@@ -4,7 +4,7 @@ use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{observed_node::NoReport, readable::Readable, report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
-use slipway_node_api::v1::{self, HealthState, Operation, Slot};
+use slipway_node_api::v1::{self, HealthState, Operation, Slot, SlotState};
 use slipway_rollout::{
     decide::Action,
     ledger::{HIGHEST, Ledger},
@@ -102,6 +102,42 @@ fn a_budget_that_keeps_pods_is_named_and_sends_nobody_back() {
         scene.pool("p", json!({ "policies": ["two"] }));
         let round = scene.round();
         assert!(round.ledger.grants.iter().any(|grant| grant.node.uid == "uid-2"), "{:?}", round.ledger);
+    }
+}
+
+/// A person aborts the upgrade: before the reboot, in it, and while the payload is proved.
+#[test]
+fn an_abort_says_nothing_of_the_payload_only_if_that_did_not_run() {
+    let abort = "aborted by alice: its database is slow";
+    for (reached, state, has_run) in [
+        (v1::Step::Unspecified, SlotState::Trial, false),
+        (v1::Step::Drain, SlotState::Trial, false),
+        // The one before has left it like this.
+        (v1::Step::Drain, SlotState::Bad, false),
+        (v1::Step::Reboot, SlotState::Trial, false),
+        (v1::Step::Reboot, SlotState::Bad, true),
+        (v1::Step::Rejoin, SlotState::Bad, true),
+        (v1::Step::Prove, SlotState::Tried, true),
+        (v1::Step::Prove, SlotState::Trial, true),
+        (v1::Step::Confirm, SlotState::Bad, true),
+    ] {
+        let mut scene = staged(4);
+        scene.came_back(0, abort);
+        let says = scene.says(0);
+        says.ended[0].reached = reached.into();
+        says.ended[0].payload = payload(NEW).into();
+        let other = &mut says.disk.as_mut().unwrap().slots[1];
+        (other.payload, other.state) = (Some(payload(NEW).into()), Some(state.into()));
+        let round = scene.round();
+        let told = told(&scene, &round, 0);
+        let steps = &round.pools["p"].as_ref().unwrap().decision.steps;
+        let is_paused = steps.iter().any(|step| matches!(step, Action::Pause { .. }));
+        assert!(!steps.iter().any(|step| matches!(step, Action::Deny { .. })), "{reached:?}: nothing is denied");
+        assert_eq!(is_paused, has_run, "{reached:?} {state:?}: {steps:?}");
+        let expected =
+            if has_run { ("Failed", "it had booted the payload") } else { ("RetriesLater", "before the payload") };
+        assert!(told.reason == expected.0 && told.message.contains(expected.1), "{reached:?} {state:?}: {told:?}");
+        assert!(told.message.contains(abort), "{told:?}");
     }
 }
 
