@@ -227,8 +227,8 @@ impl Site {
     #[track_caller]
     fn expect(&self, state: &str) {
         let look = "jsonpath={.status.state} {.status.done}: {.status.message}";
-        self.cluster.expect(&["get", "nodepool", "workers", "-o", look], state);
-        eprintln!("the pool: {}", self.cluster.kubectl(&["get", "nodepool", "workers", "-o", look]));
+        self.cluster.expect(&["get", "npool", "workers", "-o", look], state);
+        eprintln!("the pool: {}", self.cluster.kubectl(&["get", "npool", "workers", "-o", look]));
     }
 
     /// The node of the plan's first wave.

@@ -48,7 +48,7 @@ Example, outside of a cluster, with the certificates of `slipwayctl fleet init`:
 
 /// Upgrades the nodes of a cluster, as NodePools and UpgradePolicies say.
 ///
-/// It grants, asks nodes, and says why not: `kubectl get nodepools,rollouts,nodeupgrades`. Two at once are harmless.
+/// It grants, asks nodes, and says why not: `kubectl get npool,nroll,nup`. Two at once are harmless.
 #[derive(Parser)]
 #[command(version, after_help = AFTER)]
 struct Args {

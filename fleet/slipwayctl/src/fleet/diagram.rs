@@ -17,7 +17,7 @@ pub struct Style {
 }
 
 /// Where nothing is to be shown.
-const NO_POOL: &str = "There is no NodePool: no node is upgraded. `kubectl explain nodepool.spec` says what one has.";
+const NO_POOL: &str = "There is no NodePool: no node is upgraded. `kubectl explain npool.spec` says what one has.";
 /// Nodes, and grants, that are named one by one; of more it is said how many.
 const NAMED: usize = 20;
 /// The width of the names of waves, with their stage and the space behind.

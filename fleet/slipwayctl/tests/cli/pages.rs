@@ -104,6 +104,55 @@ fn the_kubernetes_upgrade_on_its_page_is_one() {
     assert!(fs::metadata(Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/kubernetes.yaml")).is_ok());
 }
 
+/// A name in this line's commands for kubectl that Karpenter or Argo Rollouts have, too: kubectl may take theirs.
+fn foreign_name(line: &str) -> Option<String> {
+    const VERBS: [&str; 8] = ["get", "describe", "explain", "delete", "edit", "patch", "annotate", "wait"];
+    // As arguments of a test, too.
+    let line = line.replace("&[\"", "kubectl ").replace("\", \"", " ");
+    let is_name = |c: char| c.is_ascii_alphanumeric() || ".,/-".contains(c);
+    let resources = |command: &str| {
+        let words = command.split(' ').map(|word| word.split(|c| !is_name(c)).next().unwrap_or_default());
+        let mut words = words.skip_while(|word| !VERBS.contains(word)).skip(1).filter(|word| !word.starts_with('-'));
+        words.next().unwrap_or_default().split(',').map(str::to_owned).collect::<Vec<_>>()
+    };
+    line.split("kubectl ").skip(1).flat_map(resources).find(|name| {
+        let (kind, group) = name.split_at(name.find(['.', '/']).unwrap_or(name.len()));
+        ["nodepool", "rollout"].contains(&kind.trim_end_matches('s')) && !group.starts_with(".fleet.slipway.dev")
+    })
+}
+
+/// Each line of the files below `path` that has such a name.
+fn foreign_names(path: &Path, found: &mut Vec<String>) {
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| foreign_names(&entry.unwrap().path(), found));
+    } else if let Ok(text) = fs::read_to_string(path) {
+        let lines = text.lines().filter(|line| foreign_name(line).is_some());
+        found.extend(lines.map(|line| format!("{}: {line}", path.display())));
+    }
+}
+
+/// On pages, in help, in messages, and where tests ask kubectl as people do.
+#[test]
+fn kubectl_is_given_names_that_nobody_else_has() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    for place in ["fleet", "docs", "vm-tests", "hack", "README.md", "SECURITY.md", "CONTRIBUTING.md"] {
+        foreign_names(&top.join(place), &mut found);
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    for (name, is_foreign) in
+        [("nodepools", true), ("rollout/p-1", true), ("nodepool.spec", true), ("a,rollouts", true)].into_iter().chain([
+            ("rollout.fleet.slipway.dev/p-1", false),
+            ("nroll,npool", false),
+            ("nodes", false),
+        ])
+    {
+        for line in [format!("x `kubectl -n a get {name}` y"), format!("&[\"get\", \"{name}\", \"-o\"]")] {
+            assert_eq!(foreign_name(&line).is_some(), is_foreign, "{line}");
+        }
+    }
+}
+
 /// Each page of the fleet, by its path from there.
 fn pages() -> Vec<(String, String)> {
     let fleet = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

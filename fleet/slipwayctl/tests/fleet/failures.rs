@@ -102,10 +102,13 @@ fn what_cannot_be_understood_is_named_and_hides_nothing_else() {
     let named = format!("refused (not-understood): rollout.fleet.slipway.dev/{rollout}: ");
     for words in [&["plan", "p"][..], &["abort", "p", "--reason", "a whim"]] {
         let refused = site.fleet(words).fails(3);
-        assert!(refused.contains(&named) && refused.contains("kubectl delete rollout"), "{refused}");
+        assert!(refused.contains(&named) && refused.contains("kubectl delete rollout.fleet.slipway.dev/"), "{refused}");
     }
     let text = site.fleet(&["status"]).ok();
-    assert!(is_named(&text, &format!("rollout.fleet.slipway.dev/{rollout}"), "kubectl delete rollout"), "{text}");
+    assert!(
+        is_named(&text, &format!("rollout.fleet.slipway.dev/{rollout}"), "kubectl delete rollout.fleet.slipway.dev/"),
+        "{text}"
+    );
     assert!(text.contains("n1  Done"), "its plan is understood: {text}");
 }
 
