@@ -37,6 +37,9 @@ const ANSWER: Duration = Duration::from_secs(15);
 
 /// Objects in one answer: as many as other clients ask for. An answer is in memory twice, as text and as objects.
 pub(crate) const PAGE: u32 = 500;
+/// The same of Rollouts, each of which may be as large as etcd takes: those that denied a payload stay, and they have to come
+/// within the time of one answer when a controller starts.
+pub(crate) const PAGE_OF_ROLLOUTS: u32 = 10;
 
 /// Why an object could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -302,15 +305,21 @@ impl Cluster {
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        self.list_trimmed(what, api, |_| true).await
+        self.list_trimmed(what, api, PAGE, |_| true).await
     }
 
-    /// All objects of a kind as they were at one time, in pages: `trim` drops fields, and whole objects where it returns false.
-    pub(crate) async fn list_trimmed<K>(&self, what: &str, api: Api<K>, trim: fn(&mut K) -> bool) -> Result<Vec<K>>
+    /// All objects of a kind as they were at one time, in pages of so many: `trim` drops fields, and whole objects where it returns false.
+    pub(crate) async fn list_trimmed<K>(
+        &self,
+        what: &str,
+        api: Api<K>,
+        page: u32,
+        trim: fn(&mut K) -> bool,
+    ) -> Result<Vec<K>>
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(page));
         loop {
             let mut page = self.within(what, api.list(&params)).await?;
             page.items.retain_mut(trim);

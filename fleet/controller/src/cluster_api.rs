@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use slipway_rollout::facts::Machine;
 
 use crate::{
-    cluster::{Cluster, Error, Result},
+    cluster::{Cluster, Error, PAGE, Result},
     observed_node,
 };
 
@@ -75,7 +75,7 @@ impl Provider for ClusterApi<'_> {
         let none = || Error::Failed { what: GROUP.to_owned(), why: "the API server knows no Machine".to_owned() };
         let (kind, _) = group.recommended_kind("Machine").ok_or_else(none)?;
         let machines: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        let machines = self.cluster.list_trimmed("machines", machines, trim).await?;
+        let machines = self.cluster.list_trimmed("machines", machines, PAGE, trim).await?;
         let nodes = by_name(nodes);
         Ok(machines.iter().filter_map(|object| found(object, &nodes, &kind)).collect())
     }

@@ -15,7 +15,7 @@ use slipway_fleet_objects::{
 };
 
 use crate::{
-    cluster::{Cluster, Objects, PAGE, Result},
+    cluster::{Cluster, Objects, PAGE, PAGE_OF_ROLLOUTS, Result},
     object_cache::Known,
     observed_node,
     older_kubelets::Kubelet,
@@ -44,20 +44,15 @@ impl Cluster {
             self.each::<Readable<NodePool>>("pools"),
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
-            self.list_changed("rollouts", self.all(), as_read(known.rollouts), |of: &mut Readable<Rollout>| {
+            self.list_changed("rollouts", PAGE_OF_ROLLOUTS, as_read(known.rollouts), |of: &mut Readable<Rollout>| {
                 of.meta_mut().managed_fields = None;
                 true
             }),
-            self.list_changed(
-                "nodes' upgrades",
-                self.all(),
-                as_read(known.upgrades),
-                |of: &mut Readable<NodeUpgrade>| {
-                    of.meta_mut().managed_fields = None;
-                    true
-                }
-            ),
-            self.list_changed("nodes", self.all(), known.nodes, |node: &mut core::Node| {
+            self.list_changed("nodes' upgrades", PAGE, as_read(known.upgrades), |of: &mut Readable<NodeUpgrade>| {
+                of.meta_mut().managed_fields = None;
+                true
+            }),
+            self.list_changed("nodes", PAGE, known.nodes, |node: &mut core::Node| {
                 // Most of a Node, and no decision needs it.
                 node.metadata.managed_fields = None;
                 node.status.iter_mut().for_each(|status| status.images = None);
@@ -81,28 +76,29 @@ impl Cluster {
         self.cache().put(Known { rollouts, upgrades, nodes }, kubelets);
     }
 
-    /// All objects of a kind, of which those in `known` were read before. `trim` drops what no decision needs.
+    /// All objects of a kind, in pages of so many, of which those in `known` were read before. `trim` drops what no decision needs.
     pub(crate) async fn list_changed<K>(
         &self,
         what: &str,
-        api: Api<K>,
+        page: u32,
         known: Vec<K>,
         trim: fn(&mut K) -> bool,
     ) -> Result<Vec<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
+        let api = self.all::<K>();
         if known.is_empty() {
-            return self.list_trimmed(what, api, trim).await;
+            return self.list_trimmed(what, api, page, trim).await;
         }
         let mut known: BTreeMap<Version, K> =
             known.into_iter().filter_map(|object| Some((version(object.meta())?, object))).collect();
-        let listed = self.list_metadata(what, &api).await?;
+        let listed = self.list_metadata(what, &api, page).await?;
         let is_known = |of: &PartialObjectMeta<K>| version(&of.metadata).is_some_and(|of| known.contains_key(&of));
         let new: Vec<String> =
             listed.iter().filter(|of| !is_known(of)).filter_map(|of| of.metadata.name.clone()).collect();
         if new.len() > listed.len() / FEW {
-            return self.list_trimmed(what, api, trim).await;
+            return self.list_trimmed(what, api, page, trim).await;
         }
         let (cluster, of_kind) = (self, &api);
         let read = |name: String| async move {
@@ -128,11 +124,11 @@ impl Cluster {
         Ok(listed.into_iter().filter_map(whole).collect())
     }
 
-    async fn list_metadata<K>(&self, what: &str, api: &Api<K>) -> Result<Vec<PartialObjectMeta<K>>>
+    async fn list_metadata<K>(&self, what: &str, api: &Api<K>, page: u32) -> Result<Vec<PartialObjectMeta<K>>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(page));
         loop {
             let mut page = self.within(what, api.list_metadata(&params)).await?;
             page.items.iter_mut().for_each(|of| of.metadata.managed_fields = None);
@@ -180,4 +176,57 @@ type Version = (String, String);
 
 fn version(of: &kube::api::ObjectMeta) -> Option<Version> {
     Some((of.uid.clone()?, of.resource_version.clone()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::{Router, extract::Request};
+    use kube::{Client, Config};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The length of a Rollout of 5,000 nodes.
+    const LARGE: usize = 650_000;
+
+    /// What an API server with so many large Rollouts answers, and with nothing else.
+    fn answer(rollouts: usize, request: &Request) -> String {
+        let query = request.uri().query().unwrap_or_default();
+        let number = |key: &str| {
+            let value = query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
+            value.and_then(|value| value.parse::<usize>().ok())
+        };
+        let (first, limit) = (number("continue").unwrap_or(0), number("limit").unwrap_or(usize::MAX));
+        let all = if request.uri().path().ends_with("/rollouts") { rollouts } else { 0 };
+        let end = first.saturating_add(limit).min(all);
+        let rollout = |n: usize| {
+            json!({ "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": "Rollout", "spec": { "image": "x".repeat(LARGE) },
+                "metadata": { "name": format!("r{n}"), "uid": format!("u{n}"), "resourceVersion": "1" } })
+        };
+        let next = (end < all).then(|| end.to_string()).unwrap_or_default();
+        let items: Vec<Value> = (first..end).map(rollout).collect();
+        json!({ "apiVersion": "v1", "kind": "List", "metadata": { "continue": next }, "items": items }).to_string()
+    }
+
+    /// Each denied a payload, so it stays.
+    #[tokio::test]
+    async fn a_controller_that_starts_reads_many_large_rollouts_in_small_answers() {
+        let lengths = Arc::<Mutex<Vec<usize>>>::default();
+        let all = Arc::clone(&lengths);
+        let api = Router::new().fallback(move |request: Request| async move {
+            let answer = answer(35, &request);
+            all.lock().unwrap().push(answer.len());
+            ([("content-type", "application/json")], answer)
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, api).await });
+        let cluster = Cluster::new(Client::try_from(Config::new(at.parse().unwrap())).unwrap());
+        let read = cluster.objects().await.unwrap();
+        assert_eq!(read.rollouts.len() + read.unreadable.len(), 35);
+        let longest = lengths.lock().unwrap().iter().copied().max().unwrap();
+        assert!(longest < 16 << 20, "{longest} bytes in one answer");
+    }
 }

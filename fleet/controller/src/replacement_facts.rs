@@ -8,7 +8,7 @@ use slipway_fleet_objects::pool::Strategy;
 use slipway_rollout::{facts::Machine, ledger::Ledger};
 
 use crate::{
-    cluster::{Cluster, Objects, Result},
+    cluster::{Cluster, Objects, PAGE, Result},
     cluster_api::{ClusterApi, Found, Provider as _},
     observed_node, volumes,
 };
@@ -62,11 +62,11 @@ impl ReplacementFacts {
 
 async fn local_volumes(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, String>> {
     let of_cluster: Api<PersistentVolume> = Api::all(cluster.client().clone());
-    let volumes = cluster.list_trimmed("volumes", of_cluster, volumes::is_needed).await?;
+    let volumes = cluster.list_trimmed("volumes", of_cluster, PAGE, volumes::is_needed).await?;
     let mut pods = Vec::new();
     if volumes::needs_pods(&volumes) {
         let of_cluster: Api<Pod> = Api::all(cluster.client().clone());
-        pods = cluster.list_trimmed("pods", of_cluster, volumes::is_needed_of).await?;
+        pods = cluster.list_trimmed("pods", of_cluster, PAGE, volumes::is_needed_of).await?;
     }
     Ok(volumes::local_volumes(&objects.nodes, &volumes, &pods))
 }
