@@ -18,7 +18,10 @@
 //! * Budget, rate and zones are counted within the pool of the node that asks: they are what its policies say. One node
 //!   of the control plane at a time is a rule for the whole cluster.
 //! * A node that the labels of several pools name is the oldest one's. It counts in the budgets and zones of all of them:
-//!   it goes only if it has room in each, and while it is away the others have one place less.
+//!   it goes only if it has room in each, and while it is away the others have one place less. If it counted in the oldest
+//!   pool alone, a budget that people have given to a label would not hold for the nodes with that label: two of them could
+//!   be away where one may. That is worse than a node that waits, says in whose budget, and is waited for by later waves, until
+//!   its label goes, that pool has room, or a person leaves it out.
 
 use std::{
     cmp::Reverse,
