@@ -80,17 +80,20 @@ pub struct Files {
 pub struct Trust {
     config: Arc<ClientConfig>,
     expires: Option<i64>,
+    first_to_expire: Option<i64>,
 }
 
 impl Trust {
     /// Read the files.
     pub fn load(files: &Files) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        for ca in certificates(&files.ca)? {
+        let authorities = certificates(&files.ca)?;
+        for ca in authorities.clone() {
             roots.add(ca).map_err(|e| file(&files.ca, e))?;
         }
         let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|e| file(&files.key, e))?;
         let chain = certificates(&files.certificate)?;
+        let first_to_expire = chain.iter().chain(&authorities).filter_map(expires).min();
         let expires = chain.first().and_then(expires);
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -99,12 +102,17 @@ impl Trust {
             .with_client_auth_cert(chain, key)
             .map_err(|e| file(&files.certificate, certificate_error(&e)))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { config: Arc::new(config), expires })
+        Ok(Self { config: Arc::new(config), expires, first_to_expire })
     }
 
     /// When the client's certificate expires, in seconds since 1970; `None` if that cannot be read.
     pub fn expires(&self) -> Option<i64> {
         self.expires
+    }
+
+    /// When the first of all certificates in the files expires, those of the authorities among them.
+    pub fn first_to_expire(&self) -> Option<i64> {
+        self.first_to_expire
     }
 
     /// Connect to the node at `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.

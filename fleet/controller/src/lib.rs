@@ -57,6 +57,7 @@
 //! * `sentences`: why a node does not go
 //! * [`events`]: Kubernetes Events
 //! * `round_events`: those of a round
+//! * [`certificate_events`]: those before certificates expire
 //! * [`page`]: the same as a page, to read in a browser
 //! * [`pool_metrics`]: the metrics of pools
 //! * [`metrics`]: metrics for Prometheus
@@ -64,6 +65,7 @@
 //! * [`trigger`]: starts a round early
 //! * [`serve`]: HTTP: metrics and health
 
+pub mod certificate_events;
 pub mod channel_status;
 pub mod channel_target;
 pub mod channels;

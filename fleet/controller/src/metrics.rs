@@ -209,7 +209,7 @@ impl Metrics {
         }
     }
 
-    /// When the controller's own certificate expires: without it no node of any pool is reached.
+    /// When the first of the controller's own certificates expires: without them no node of any pool is reached.
     pub fn own_certificate(&self, expires: Option<i64>) {
         *self.own_certificate.lock().unwrap_or_else(PoisonError::into_inner) = expires;
     }

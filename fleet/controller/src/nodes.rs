@@ -66,10 +66,11 @@ impl Nodes {
         Self { files, port, slow: Arc::new(SlowNodes::new(ANSWER)), begun: Arc::default() }
     }
 
-    /// When the controller's own certificate expires, in seconds since 1970; and why no node can be asked.
+    /// When the first of the controller's own certificates expires, its authorities' among them, in seconds since 1970; and why
+    /// no node can be asked.
     pub fn certificates(&self) -> (Option<i64>, Result<(), String>) {
         let trust = self.load();
-        let expires = trust.as_ref().ok().and_then(Trust::expires);
+        let expires = trust.as_ref().ok().and_then(Trust::first_to_expire);
         (expires, trust.and_then(|trust| self.unexpired(trust)).map(drop))
     }
 

@@ -22,6 +22,7 @@ use slipway_rollout::{decide::Action, facts::ObservedNode, ledger::Ledger};
 use uuid::Uuid;
 
 use crate::{
+    certificate_events,
     cluster::{Cluster, Error, Objects, Result},
     cluster_api::{ClusterApi, Provider as _},
     names,
@@ -70,7 +71,7 @@ impl Controller {
         &self.page
     }
 
-    /// When the controller's own certificate expires, in seconds since 1970; and why no node can be asked with it.
+    /// When the first of the controller's own certificates expires, in seconds since 1970; and why no node can be asked with them.
     pub fn certificates(&self) -> (Option<i64>, std::result::Result<(), String>) {
         self.nodes.certificates()
     }
@@ -273,7 +274,11 @@ impl Controller {
             log_error(self.cluster.delete("rollout", rollout).await);
         }
         let before = observation.ledger.status.clone().unwrap_or_default();
-        for told in observation.objects.not_understood().chain(events(round, &before, now)) {
+        let pools = round.pools.values().flatten();
+        let expire = pools.filter_map(|of| certificate_events::of_pool(of, observation.readings, now));
+        let own = self.certificates().0.and_then(|expires| certificate_events::own(expires, now));
+        let all = observation.objects.not_understood().chain(events(round, &before, now)).chain(expire).chain(own);
+        for told in all {
             match self.cluster.tell(&told.event(now)).await {
                 Ok(false) => {}
                 new => {

@@ -6,6 +6,7 @@
 mod anything;
 mod attacks;
 mod back;
+mod certificates;
 mod channel_status;
 mod channel_target;
 mod desired_state;
