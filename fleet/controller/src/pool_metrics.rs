@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slipway_rollout::blocked::Blocked;
+use slipway_rollout::{
+    blocked::Blocked,
+    decide::BlockedNode,
+    facts::{FailureEvidence, ObservedNode},
+};
 
 use crate::{
     metrics::PoolMetrics,
@@ -56,12 +60,24 @@ fn of_round(
     PoolMetrics {
         state: report::state(pool_round).to_owned(),
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
-        failures: pool_round.decision.blocked.iter().filter(|of| matches!(of.why, Blocked::Failed(_))).count(),
+        failures: pool_round.decision.blocked.iter().filter(|of| has_failed(pool_round, of)).count(),
         certificate_expiry: certificate_expiry(pool_round, readings),
         moved: [("registry", fetched), ("slots", reused)],
         nodes,
         ..PoolMetrics::default()
     }
+}
+
+/// It failed for good. As long as it is not well it keeps its grant, and its status has that for a reason.
+fn has_failed(pool_round: &PoolRound, of: &BlockedNode) -> bool {
+    let facts = &pool_round.facts;
+    let is_final = |observed: &&ObservedNode| {
+        let failure = observed.failure().filter(|_| !observed.runs(facts.plan.payload));
+        failure.is_some_and(|failure| failure.evidence != FailureEvidence::BeforeReboot)
+    };
+    let has_grant = || facts.ledger.held(&of.node.uid).is_some() && !facts.is_left_out(&of.node.uid);
+    let observed = || facts.nodes.iter().find(|observed| observed.node.uid == of.node.uid);
+    matches!(of.why, Blocked::Failed(_)) || (has_grant() && observed().filter(is_final).is_some())
 }
 
 /// When the first certificate expires. A node names its own, and the authorities that it trusts.

@@ -273,6 +273,11 @@ impl Controller {
         for rollout in &round.expired {
             log_error(self.cluster.delete("rollout", rollout).await);
         }
+        self.tell_events(observation, round, now).await;
+    }
+
+    /// Tell people what happened, and what is about to.
+    async fn tell_events(&self, observation: Observation<'_>, round: &Round, now: Timestamp) {
         let before = observation.ledger.status.clone().unwrap_or_default();
         let pools = round.pools.values().flatten();
         let expire = pools.filter_map(|of| certificate_events::of_pool(of, observation.readings, now));

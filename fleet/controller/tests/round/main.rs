@@ -348,6 +348,28 @@ fn the_failures_in_the_metrics_are_those_that_nodes_say() {
     assert_eq!((metrics["p"].failures, metrics["p"].nodes["Failed"]), (2, 2), "{:?}", metrics["p"].nodes);
 }
 
+/// Its status says that it holds its grant, which is freed when it is well again.
+#[test]
+fn a_failure_that_still_holds_its_grant_is_in_the_metrics() {
+    let mut scene = staged(2);
+    let ledger = scene.round().ledger;
+    let (uid, token) = (ledger.grants[0].node.uid.clone(), ledger.grants[0].token);
+    scene.ledger.status = Some(ledger);
+    let n = usize::from(uid != "uid-0");
+    scene.says(n).token = token;
+    let failures = |scene: &Scene| {
+        let (members, none) = (Members::new(&scene.objects), (&BTreeMap::new(), &BTreeMap::new()));
+        let metrics = pool_metrics::of(&scene.round(), &members, &scene.readings, none);
+        (metrics["p"].failures, metrics["p"].grants)
+    };
+    scene.says(n).health.as_mut().unwrap().set_state(HealthState::Ill);
+    assert_eq!(failures(&scene), (0, 1), "it is at it, and not well yet");
+    scene.says(n).denied = vec![Denied { payload: payload(NEW).into(), why: "it was not well".to_owned() }];
+    assert_eq!(failures(&scene), (1, 1));
+    scene.says(n).health.as_mut().unwrap().set_state(HealthState::Well);
+    assert_eq!(failures(&scene), (1, 0), "it is counted once");
+}
+
 /// An alert is about it: only a person frees such a grant, and there is no Node, and so no NodeUpgrade, that says so.
 #[test]
 fn who_is_gone_with_a_grant_is_in_the_metrics() {
