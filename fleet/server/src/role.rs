@@ -67,7 +67,8 @@ pub enum Call {
     Reboot,
     /// `Abort`
     Abort,
-    /// `Stage`. The installer that writes a payload is the payload's own, and runs as root.
+    /// `Stage`. The installer that writes a payload may be the payload's own, and runs as root. A controller needs no grant for
+    /// it all the same: nodes get a payload before any of them may go, and what may run is a matter of the node's own policy.
     Stage,
     /// `Upgrade`
     Upgrade,
