@@ -28,6 +28,10 @@ fn version_pattern() -> String {
     format!("{NUMBER}[.]{NUMBER}[.]{NUMBER}{PRERELEASE}{BUILD}")
 }
 
+fn floor_pattern() -> String {
+    format!("^{}$", version_pattern())
+}
+
 /// What Cargo's parser takes as a range: `*` alone, or at most 32 comparisons, in which nothing but `*` follows a `*`.
 fn range_rule() -> String {
     let numbers = format!("{NUMBER}([.]([*xX]([.][*xX])?|{NUMBER}([.]([*xX]|{NUMBER}{PRERELEASE}{BUILD}))?))?");
@@ -89,7 +93,7 @@ pub struct Spec {
     pub min_age: Option<PositiveDuration>,
     /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
     #[serde(default)]
-    #[schemars(with = "Vec<String>", length(max = 256), inner(length(max = 256), regex(pattern = format!("^{}$", version_pattern()))))]
+    #[schemars(with = "Vec<String>", length(max = 256), inner(length(max = 256), regex(pattern = floor_pattern())))]
     pub floors: Vec<Version>,
     /// Images that are never taken: a version such as 1.2.3, or a digest such as sha256: and 64 hex digits.
     #[serde(default)]
@@ -176,7 +180,8 @@ impl JsonSchema for Deny {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "type": "string", "minLength": 1, "maxLength": 256, "pattern": format!("^(sha256:[0-9a-f]{{64}}|v?{})$", version_pattern()),
+            "type": "string", "minLength": 1, "maxLength": 256,
+            "pattern": format!("^(sha256:[0-9a-f]{{64}}|v?{})$", version_pattern()),
         })
     }
 }

@@ -32,7 +32,7 @@ pub fn of_pool(
     let nodes = pool_round.facts.nodes.iter().map(|observed| &observed.node);
     let all = nodes.flat_map(|node| {
         let certificates = of_node(&node.uid).into_iter().flat_map(|status| &status.certificates);
-        certificates.map(|certificate| (certificate.expires, node.name.as_str(), certificate))
+        certificates.map(move |certificate| (certificate.expires, node.name.as_str(), certificate))
     });
     let (expires, node, certificate) = all.min_by_key(|(expires, node, _)| (*expires, *node))?;
     let (notice, when) = due(expires, now)?;

@@ -308,7 +308,8 @@ impl Cluster {
         self.list_trimmed(what, api, PAGE, |_| true).await
     }
 
-    /// All objects of a kind as they were at one time, in pages of so many: `trim` drops fields, and whole objects where it returns false.
+    /// All objects of a kind as they were at one time, in pages of so many: `trim` drops fields, and whole objects where it
+    /// returns false.
     pub(crate) async fn list_trimmed<K>(
         &self,
         what: &str,

@@ -139,7 +139,7 @@ fn may_have_booted(status: &StatusResponse, ended: &Ended) -> bool {
     let was_tried = |slot: &SlotContents| {
         slot.payload.as_ref() == Some(&ended.payload) && matches!(slot.state(), SlotState::Tried | SlotState::Bad)
     };
-    ended.reached > Step::Reboot.into() || (ended.reached >= Step::Activate.into() && slots.any(was_tried))
+    ended.reached > i32::from(Step::Reboot) || (ended.reached >= i32::from(Step::Activate) && slots.any(was_tried))
 }
 
 /// The outcome if this rollout has asked the node to go back: `None` inside if it did.

@@ -71,13 +71,13 @@ fn of_round(
 /// It failed for good. As long as it is not well it keeps its grant, and its status has that for a reason.
 fn has_failed(pool_round: &PoolRound, of: &BlockedNode) -> bool {
     let facts = &pool_round.facts;
-    let is_final = |observed: &&ObservedNode| {
+    let is_final = |observed: &ObservedNode| {
         let failure = observed.failure().filter(|_| !observed.runs(facts.plan.payload));
         failure.is_some_and(|failure| failure.evidence != FailureEvidence::BeforeReboot)
     };
     let has_grant = || facts.ledger.held(&of.node.uid).is_some() && !facts.is_left_out(&of.node.uid);
     let observed = || facts.nodes.iter().find(|observed| observed.node.uid == of.node.uid);
-    matches!(of.why, Blocked::Failed(_)) || (has_grant() && observed().filter(is_final).is_some())
+    matches!(of.why, Blocked::Failed(_)) || (has_grant() && observed().is_some_and(is_final))
 }
 
 /// When the first certificate expires. A node names its own, and the authorities that it trusts.

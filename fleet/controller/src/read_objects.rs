@@ -76,7 +76,8 @@ impl Cluster {
         self.cache().put(Known { rollouts, upgrades, nodes }, kubelets);
     }
 
-    /// All objects of a kind, in pages of so many, of which those in `known` were read before. `trim` drops what no decision needs.
+    /// All objects of a kind, in pages of so many, of which those in `known` were read before. `trim` drops what no decision
+    /// needs.
     pub(crate) async fn list_changed<K>(
         &self,
         what: &str,

@@ -71,7 +71,8 @@ impl Controller {
         &self.page
     }
 
-    /// When the first of the controller's own certificates expires, in seconds since 1970; and why no node can be asked with them.
+    /// When the first of the controller's own certificates expires, in seconds since 1970; and why no node can be asked with
+    /// them.
     pub fn certificates(&self) -> (Option<i64>, std::result::Result<(), String>) {
         self.nodes.certificates()
     }

@@ -242,10 +242,12 @@ pub struct Blackout {
 }]))]
 struct WrittenBlackout {
     /// When it begins, in local time: 2026-12-23T18:00.
-    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME), extend("x-kubernetes-validations" = day_rule()))]
+    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME))]
+    #[schemars(extend("x-kubernetes-validations" = day_rule()))]
     from: DateTime,
     /// When it is over, in local time: 2027-01-04T06:00.
-    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME), extend("x-kubernetes-validations" = day_rule()))]
+    #[schemars(with = "String", length(max = 19), regex(pattern = LOCAL_TIME))]
+    #[schemars(extend("x-kubernetes-validations" = day_rule()))]
     until: DateTime,
     /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,

@@ -105,10 +105,10 @@ fn displaced(all: &BTreeMap<u64, Handshake>) -> Option<u64> {
     let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
     all.values().for_each(|of| *counts.entry(of.from).or_default() += 1);
     let most = counts.values().copied().max()?;
-    let crowd = || all.iter().filter(|(_, of)| counts.get(&of.from) == Some(&most));
-    let spoken = crowd().filter(|(_, of)| of.has_spoken).count();
-    let spoken_are_more = spoken > crowd().count() - spoken;
-    crowd().find(|(_, of)| of.has_spoken == spoken_are_more).map(|(number, _)| *number)
+    let crowd: Vec<_> = all.iter().filter(|(_, of)| counts.get(&of.from) == Some(&most)).collect();
+    let spoken = crowd.iter().filter(|(_, of)| of.has_spoken).count();
+    let spoken_are_more = spoken > crowd.len() - spoken;
+    crowd.into_iter().find(|(_, of)| of.has_spoken == spoken_are_more).map(|(number, _)| *number)
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ fn wrong_for_the_controller() -> Vec<(&'static str, &'static str, Value, &'stati
         ("UpgradePolicy", "rate.count", json!(over), "rate.count"),
         ("UpgradePolicy", "topology.maxDomains", json!(over), "topology.maxDomains"),
         ("NodePool", "runNow", run_now(over), "runNow.soakOfWave"),
-        ("DisruptionLedger", "release.0.token", json!((1_u64 << 53) as f64), "release[0].token"),
+        ("DisruptionLedger", "release.0.token", json!(1_u64 << 53), "release[0].token"),
         ("Channel", "signatures.keys", json!(["hello"]), "a key is one public key in PEM form"),
         ("Channel", "signatures.keys", json!([KEY.replace("MCow", "MCo")]), "signatures.keys[0]"),
         ("Channel", "signatures.keys", json!([KEY.replace('\n', " ")]), "signatures.keys[0]"),
