@@ -159,6 +159,8 @@ fn taken(definition: &CustomResourceDefinition, path: &str) -> RegexGeneratorStr
         let rule = schema["x-kubernetes-validations"][0]["rule"].as_str().unwrap();
         rule.rsplit_once("matches('").unwrap().1.split_once('\'').unwrap().0
     });
+    // Where a class has classes in it, this bracket needs more.
+    let pattern = pattern.replace("[[]", "[\\[]");
     string_regex(pattern.strip_prefix('^').unwrap().strip_suffix('$').unwrap()).unwrap()
 }
 
