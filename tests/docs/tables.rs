@@ -196,6 +196,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--ignored", "a test program"),
     ("--installer", "hack/payload"),
     ("--record", "hack/bench"),
+    ("--rehearsal", "hack/release"),
     ("--report", "hack/campaign"),
     ("--shard", "hack/campaign"),
     ("--label", "pkcs11-tool"),
