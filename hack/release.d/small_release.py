@@ -135,7 +135,8 @@ class Release:
     def signature(self, name, index):
         said = {"critical": {"identity": {}, "image": {"docker-manifest-digest": index["digest"]}, "type": "cosign container image signature"}}
         said = json.dumps(self.changed(f"signed {name}", said)).encode()
-        layer = self.blob(SIMPLE, said) | {"annotations": {"dev.cosignproject.cosign/signature": self.signer.sign(said)}}
+        signature = self.changed(f"signature {name}", self.signer.sign(said))
+        layer = self.blob(SIMPLE, said) | {"annotations": {"dev.cosignproject.cosign/signature": signature}}
         manifest = {"schemaVersion": 2, "config": self.blob(f"{OCI}.config.v1+json", {}), "layers": [layer]}
         tag = f"{index['digest'].replace(':', '-')}.sig"
         return self.blob(f"{OCI}.manifest.v1+json", manifest) | {"annotations": {NAME: tag}}
@@ -153,7 +154,7 @@ class Release:
             statement = {"subject": [{"digest": {"sha256": digest}}], "predicateType": kind, "predicate": document}
             statement = json.dumps(self.changed(f"{name}.{suffix} statement", statement)).encode()
             encoded = b"DSSEv1 %d %s %d %s" % (len(IN_TOTO), IN_TOTO.encode(), len(statement), statement)
-            signed = [{"sig": self.signer.sign(encoded)}]
+            signed = [{"sig": self.changed(f"{name}.{suffix} signature", self.signer.sign(encoded))}]
             envelope = {"payload": base64.b64encode(statement).decode(), "payloadType": IN_TOTO, "signatures": signed}
             layer = self.blob(BUNDLE, {"dsseEnvelope": envelope})
             manifest = {"schemaVersion": 2, "config": self.blob("application/vnd.oci.empty.v1+json", {}), "layers": [layer], "subject": image}
