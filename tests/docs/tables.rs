@@ -173,6 +173,7 @@ pub const NOT_RUN: &[NotRun] = &[
 
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
+    ("--add", "hack/fixtures"),
     ("--against", "hack/bench"),
     ("--all", "skopeo"),
     ("--check", "xz, sha256sum, hack/release"),
