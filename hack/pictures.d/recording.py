@@ -6,7 +6,7 @@ reader has seconds."""
 import re
 import subprocess
 import sys
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 COLUMNS, ROWS = 92, 28
 # Of a character.
@@ -133,8 +133,10 @@ def draw(screen, title):
 
 def words(svg):
     """What a recording says at last, without numbers and bars: time, sizes and digests are others each time."""
-    said = "\n".join(re.findall(r'class="there[^>]*>(.*)</text>', svg))
-    return re.sub(r"[0-9a-f]{8,}(-[0-9a-f]{4,})*|\d+(\.\d+)?|\[[=&gt; ]*\]", "#", said)
+    lines = [unescape(line) for line in re.findall(r'class="there[^>]*>(.*)</text>', svg)]
+    # What did not fit goes on in the next line.
+    said = "".join(line if len(line) == COLUMNS else line + "\n" for line in lines)
+    return re.sub(r"[0-9a-f]{8,}(-[0-9a-f]{4,})*|\d+(\.\d+)?|\[[=> ]*\]", "#", said)
 
 
 def self_test():
@@ -145,4 +147,4 @@ def self_test():
     assert [[was[0] for was in line] for line in screen.lines] == [["one"], [" 1 of 2", " 2 of 2"], ["two", "two three"], ["x" * COLUMNS], ["x"], []], screen.lines
     assert [was[2:] for was in screen.lines[1]] == [[1.0, 2.0], [2.0, None]], screen.lines[1]
     drawn = draw(screen, "a test")
-    assert words(drawn) == words(drawn.replace("2 of 2", "3 of 4")) == "\n".join(["one", " # of #", "two three", "x" * COLUMNS, "x"])
+    assert words(drawn) == words(drawn.replace("2 of 2", "3 of 4")) == "\n".join(["one", " # of #", "two three", "x" * (COLUMNS + 1), ""])
