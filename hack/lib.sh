@@ -407,7 +407,7 @@ node_programs() {
 
 # What hack/check takes.
 # shellcheck disable=SC2034 # for who sources this
-check_packages=(shellcheck:shellcheck grub-script-check:grub-common)
+check_packages=(shellcheck:shellcheck grub-script-check:grub-common openssl:openssl dpkg-deb:dpkg)
 
 # etcd's client is made from etcd's own messages when it is compiled.
 # shellcheck disable=SC2034 # for who sources this

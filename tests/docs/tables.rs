@@ -173,6 +173,7 @@ pub const NOT_RUN: &[NotRun] = &[
 
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
+    ("--add", "hack/fixtures"),
     ("--against", "hack/bench"),
     ("--all", "skopeo"),
     ("--check", "xz, sha256sum, hack/release"),
@@ -196,6 +197,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--ignored", "a test program"),
     ("--installer", "hack/payload"),
     ("--record", "hack/bench"),
+    ("--rehearsal", "hack/release"),
     ("--report", "hack/campaign"),
     ("--shard", "hack/campaign"),
     ("--label", "pkcs11-tool"),
