@@ -85,6 +85,20 @@ impl<'w> Fleet<'w> {
         index["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned()
     }
 
+    /// The same of an image that is prepared for delta upgrades, whose squashfs is nothing but these bytes.
+    fn push_prepared(&self, version: &str, squashfs: Vec<u8>) {
+        let payload = &self.node.next;
+        payload.write("rootfs.squashfs", files::squashfs(squashfs));
+        payload.write("os-release", format!("ID=test\nVERSION_ID={version}\n"));
+        payload.checksum().succeeds();
+        let layout = Layout::new(&self.path(version));
+        built(payload.dir(), Pack::Gzip).write(&layout, "1");
+        let (source, to) =
+            (format!("{}:1", layout.source()), format!("docker://127.0.0.1:{}/os:stable", self.registry.port));
+        Outcome::of(&mut installer(["chunk", &source, "--progress=none"])).succeeds();
+        Outcome::of(&mut installer(["push", &source, &to, "--plain-http", "--progress=none"])).succeeds();
+    }
+
     fn programs(&self) {
         let bin = self.path("bin");
         fs::create_dir_all(&bin).unwrap();
@@ -191,6 +205,22 @@ fn from_a_push_to_a_confirmed_system_and_a_bad_release() {
     // The registry is away: the unit fails, and the timer comes again.
     let port = free_port();
     fleet.run('B', true, &[&format!("--source=docker://127.0.0.1:{port}/os:stable")]).exits(DEPENDENCY);
+}
+
+#[test]
+fn what_the_slots_hold_is_not_fetched_again() {
+    let world = World::new();
+    let fleet = Fleet::new(&world);
+    let mut squashfs = noise(7, 1 << 20);
+    fleet.push_prepared("1.3.0", squashfs.clone());
+    fleet.run('A', false, &[]).succeeds();
+    fleet.node.grub_tries();
+    fleet.node.run('B', true, &["confirm"]).succeeds();
+    squashfs.drain(300_000..300_007);
+    fleet.push_prepared("1.3.1", squashfs);
+    let change = fleet.run('B', false, &[]).succeeds().json()["change"].clone();
+    let moved = |name: &str| change[name].as_u64().unwrap();
+    assert!(moved("bytes_reused") > 900_000 && moved("bytes_fetched") < 300_000, "{change}");
 }
 
 /// The slot does not know its image, or the image was made anew around the same payload.

@@ -48,8 +48,17 @@ pub const CHUNK_BYTES: usize = 12;
 pub const MAX_CHUNKS: usize = 1 << 19;
 /// Limit of files. A payload has five that go into a slot; a layer may have some of them more than once.
 pub const MAX_FILES: usize = 16;
-/// Limit of an index.
-pub const MAX_BYTES: u64 = (HEADER_BYTES + MAX_FILES * FILE_BYTES + MAX_CHUNKS * CHUNK_BYTES) as u64;
+/// Limit of an index of a layer of this size, bytes. Larger ones would cost more than they can save.
+pub fn most_bytes(layer: u64) -> u64 {
+    let chunks = most_chunks(layer, u64::from(Cutter::AVERAGES[0] / 4));
+    (HEADER_BYTES + MAX_FILES * FILE_BYTES) as u64 + CHUNK_BYTES as u64 * chunks
+}
+
+/// Limit of chunks of a layer of this size, if the smallest have so many bytes: the last of each file, and of what lies before and
+/// behind it, may have fewer.
+fn most_chunks(layer: u64, least: u64) -> u64 {
+    (layer / least + 2 * MAX_FILES as u64 + 1).min(MAX_CHUNKS as u64)
+}
 
 const NAME_BYTES: usize = 48;
 
@@ -70,8 +79,8 @@ pub enum IndexError {
     OtherSize(u64, u64),
     #[error("its average of {0} bytes is no power of two from 4 KiB to 256 KiB")]
     Average(u32),
-    #[error("{0} chunks, more than the limit of {MAX_CHUNKS}")]
-    TooMany(u64),
+    #[error("{0} chunks, more than the limit of {1}")]
+    TooMany(u64, u64),
     #[error("it uses bytes that are reserved: a later version wrote it")]
     Reserved,
     #[error("{0} files, more than the limit of {MAX_FILES}")]
@@ -150,7 +159,7 @@ impl Index {
     /// It is empty or larger than the cutter makes any, or one too many.
     pub fn push(&mut self, len: u32, fingerprint: Fingerprint) -> Result<(), IndexError> {
         if self.fingerprints.len() == MAX_CHUNKS {
-            return Err(IndexError::TooMany(MAX_CHUNKS as u64 + 1));
+            return Err(IndexError::TooMany(MAX_CHUNKS as u64 + 1, MAX_CHUNKS as u64));
         }
         if len == 0 || len as usize > self.cutter.most() {
             return Err(IndexError::Length(self.fingerprints.len() + 1, len));
@@ -302,8 +311,9 @@ impl Parser {
         }
         let average = le32(header, 48);
         let cutter = Cutter::new(average).ok_or(IndexError::Average(average))?;
-        if claimed > MAX_CHUNKS as u64 {
-            return Err(IndexError::TooMany(claimed));
+        let most = most_chunks(size, cutter.least() as u64);
+        if claimed > most {
+            return Err(IndexError::TooMany(claimed, most));
         }
         if files > MAX_FILES as u64 {
             return Err(IndexError::TooManyFiles(files));
@@ -386,7 +396,7 @@ mod tests {
         assert_eq!(spoiled(40, &[0xff; 8]), Err(IndexError::OtherSize(u64::MAX, 25_897)));
         assert_eq!(spoiled(48, &[0xff; 4]), Err(IndexError::Average(u32::MAX)));
         assert_eq!(spoiled(48, &[0; 4]), Err(IndexError::Average(0)));
-        assert_eq!(spoiled(52, &1_000_000_000_u32.to_le_bytes()), Err(IndexError::TooMany(1_000_000_000)));
+        assert_eq!(spoiled(52, &1_000_000_000_u32.to_le_bytes()), Err(IndexError::TooMany(1_000_000_000, 39)));
         assert_eq!(spoiled(52, &[5]), Err(IndexError::Cut), "it claims one more");
         assert_eq!(spoiled(52, &[3]), Err(IndexError::Cut), "it claims one less");
         assert_eq!(spoiled(63, &[1]), Err(IndexError::Reserved));
@@ -411,7 +421,25 @@ mod tests {
     fn there_is_a_limit_of_chunks() {
         let mut index = Index::new(Sha256::of(b""), Cutter::STANDARD);
         (0..MAX_CHUNKS).for_each(|_| index.push(1, 0).unwrap());
-        assert!(matches!(index.push(1, 0), Err(IndexError::TooMany(_))));
-        assert_eq!((index.encode().len() + MAX_FILES * FILE_BYTES) as u64, MAX_BYTES);
+        assert!(matches!(index.push(1, 0), Err(IndexError::TooMany(..))));
+        assert_eq!((index.encode().len() + MAX_FILES * FILE_BYTES) as u64, most_bytes(u64::MAX));
+    }
+
+    /// Memory and traffic are bounded by what the layer is, and not by what its index says.
+    #[test]
+    fn an_index_is_no_larger_than_its_layer_needs() {
+        let header = (HEADER_BYTES + MAX_FILES * FILE_BYTES) as u64;
+        assert_eq!([0, 1023, 1024, 3_200_000].map(|layer| (most_bytes(layer) - header) / 12), [33, 33, 34, 3158]);
+        // Chunks of a cutter whose smallest are 64 KiB.
+        let parse = |chunks: u32, len: u32| {
+            let mut index = Index::new(Sha256::of(b"a layer"), Cutter::new(256 << 10).unwrap());
+            (0..chunks).for_each(|_| index.push(len, 0).unwrap());
+            let mut parser = Parser::new(Sha256::of(b"a layer"), index.size());
+            parser.push(&index.encode()).and_then(|()| parser.finish()).map(|index| index.len())
+        };
+        assert_eq!([parse(1000, 64 << 10), parse(34, 60 << 10)], [Ok(1000), Ok(34)]);
+        assert_eq!(parse(65, 32 << 10), Ok(65));
+        assert_eq!(parse(67, 32 << 10), Err(IndexError::TooMany(67, 66)));
+        assert_eq!(parse(100_000, 6), Err(IndexError::TooMany(100_000, 42)));
     }
 }

@@ -47,7 +47,7 @@ impl fmt::Display for ChangeReport {
             self.plan.fmt(f)?;
             if self.bytes_fetched > 0 {
                 let (fetched, reused) = (approx(self.bytes_fetched), approx(self.bytes_reused));
-                writeln!(f, "  moves: {fetched} from the registry at most, {reused} from the slots")?;
+                writeln!(f, "  moves: about {fetched} from the registry, {reused} from the slots")?;
             }
             return write!(f, "  then: {result}\n  plan hash: {hash}\ndry run: nothing was written");
         }

@@ -100,7 +100,7 @@ impl v1::Ended {
             source: request.source.clone(),
             caller: request.caller.clone(),
             outcome: Some(outcome.into()),
-            moved: moved.map(|Moved { fetched, reused }| v1::Moved { fetched, reused }),
+            moved: moved.map(|Moved { fetched, reused, written }| v1::Moved { fetched, reused, written }),
         }
     }
 }

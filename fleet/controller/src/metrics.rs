@@ -84,6 +84,8 @@ pub struct PoolMetrics {
     pub nodes: BTreeMap<String, usize>,
     /// Bytes of the payload that its nodes have moved, by where they came from.
     pub moved: [(&'static str, u64); 2],
+    /// Bytes of it that they have written into slots.
+    pub written: u64,
     /// Grants that its nodes hold.
     pub grants: usize,
     /// Something of it cannot be written.
@@ -122,6 +124,7 @@ struct Now {
     refused: Family<OfPool, Gauge>,
     certificate_expiry: Family<OfPool, Gauge>,
     moved: Family<From, Gauge>,
+    written: Family<OfPool, Gauge>,
     states: Family<InState, Gauge>,
     nodes: Family<InState, Gauge>,
     takes: Family<Takes, Gauge>,
@@ -163,6 +166,8 @@ impl Default for Metrics {
         );
         let help = "Bytes of the payload that nodes of a pool have moved, from a registry or from their own slots";
         registry.register_with_unit("payload_moved", help, Unit::Bytes, now.moved.clone());
+        let help = "Bytes of the payload that nodes of a pool have written into slots: the others were in place";
+        registry.register_with_unit("payload_written", help, Unit::Bytes, now.written.clone());
         registry.register("pool_state", "1 for the word that the pool's status has", now.states.clone());
         registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
         registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
@@ -218,7 +223,7 @@ impl Metrics {
     pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
         let own_certificate = *self.own_certificate.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
-        for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.certificate_expiry] {
+        for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.certificate_expiry, &now.written] {
             family.clear();
         }
         now.moved.clear();
@@ -239,6 +244,7 @@ impl Metrics {
                 let from = From { pool: name.clone(), from };
                 now.moved.get_or_create(&from).set(i64::try_from(bytes).unwrap_or(i64::MAX));
             }
+            now.written.get_or_create(&pool).set(i64::try_from(figures.written).unwrap_or(i64::MAX));
             let in_state = |state: &String| InState { pool: name.clone(), state: state.clone() };
             now.states.get_or_create(&in_state(&figures.state)).set(1);
             for (state, count) in &figures.nodes {

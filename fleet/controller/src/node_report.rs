@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_core::digest::Sha256;
-use slipway_node_api::v1::{Ended, Goal, HealthState, SlotContents, SlotState, StatusResponse};
+use slipway_node_api::v1::{Ended, Goal, HealthState, Moved, SlotContents, SlotState, StatusResponse};
 use slipway_rollout::facts::{Failure, FailureEvidence, NodeReport, RollbackState};
 
 /// No payload has as many bytes.
@@ -60,13 +60,13 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
     })
 }
 
-/// Bytes that the node fetched to stage `payload`, and bytes that it had already; `None` if it does not say. Both are bounded: a
-/// node that lies spoils no sum.
-pub fn moved(status: &StatusResponse, payload: Sha256) -> Option<(u64, u64)> {
+/// Bytes that the node moved to stage `payload`; `None` if it does not say. All are bounded: a node that lies spoils no sum.
+pub fn moved(status: &StatusResponse, payload: Sha256) -> Option<Moved> {
     let name = String::from(payload);
     let of_it = status.ended.iter().filter(|ended| ended.payload == name);
-    let moved = of_it.filter_map(|ended| ended.moved).next()?;
-    Some((moved.fetched.min(MOST_BYTES), moved.reused.min(MOST_BYTES)))
+    let Moved { fetched, reused, written } = of_it.filter_map(|ended| ended.moved).next()?;
+    let [fetched, reused, written] = [fetched, reused, written].map(|bytes| bytes.min(MOST_BYTES));
+    Some(Moved { fetched, reused, written })
 }
 
 /// The payload that it runs.
@@ -131,7 +131,7 @@ fn before(now: Timestamp, seconds: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slipway_node_api::v1::{Denied, Disk, Health, Moved, Operation, Outcome, Slot};
+    use slipway_node_api::v1::{Denied, Disk, Health, Operation, Outcome, Slot};
 
     fn payload(name: &str) -> Sha256 {
         Sha256::of(name.as_bytes())
@@ -255,13 +255,14 @@ mod tests {
     #[test]
     fn what_staging_moved() {
         let moving = |name: &str, fetched: Option<u64>| Ended {
-            moved: fetched.map(|fetched| Moved { fetched, reused: 9 }),
+            moved: fetched.map(|fetched| Moved { fetched, reused: 9, written: fetched }),
             ..ended(Goal::Stage, name, false, None)
         };
+        let all = |bytes| Moved { fetched: bytes, reused: 9, written: bytes };
         let of = |ended: Vec<Ended>| moved(&StatusResponse { ended, ..status() }, payload("new"));
         assert_eq!(of(vec![moving("old", Some(3)), moving("new", None)]), None);
-        assert_eq!(of(vec![moving("new", None), moving("new", Some(5)), moving("new", Some(7))]), Some((5, 9)));
-        assert_eq!(of(vec![moving("new", Some(u64::MAX))]), Some((MOST_BYTES, 9)));
+        assert_eq!(of(vec![moving("new", None), moving("new", Some(5)), moving("new", Some(7))]), Some(all(5)));
+        assert_eq!(of(vec![moving("new", Some(u64::MAX))]), Some(all(MOST_BYTES)));
     }
 
     #[test]

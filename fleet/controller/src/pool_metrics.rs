@@ -42,10 +42,11 @@ fn of_round(
     readings: &BTreeMap<String, NodeReading>,
     answers: &BTreeMap<String, Answer>,
 ) -> PoolMetrics {
-    let (mut nodes, mut fetched, mut reused) = (BTreeMap::new(), 0_u64, 0_u64);
+    let (mut nodes, mut fetched, mut reused, mut written) = (BTreeMap::new(), 0_u64, 0_u64, 0_u64);
     for status in report::nodes(pool_round, readings, answers).into_values() {
         fetched = fetched.saturating_add(status.bytes_fetched.unwrap_or_default());
         reused = reused.saturating_add(status.bytes_reused.unwrap_or_default());
+        written = written.saturating_add(status.bytes_written.unwrap_or_default());
         *nodes.entry(status.reason).or_default() += 1;
     }
     // Who is gone with a grant is no Node any more, and has no NodeUpgrade.
@@ -63,6 +64,7 @@ fn of_round(
         failures: pool_round.decision.blocked.iter().filter(|of| has_failed(pool_round, of)).count(),
         certificate_expiry: certificate_expiry(pool_round, readings),
         moved: [("registry", fetched), ("slots", reused)],
+        written,
         nodes,
         ..PoolMetrics::default()
     }

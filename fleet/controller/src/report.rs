@@ -386,7 +386,9 @@ pub fn nodes<'a>(
         status.wave = waves.get(uid).copied();
         let read = readings.get(uid).and_then(|reading| reading.status.as_ref().ok());
         let moved = read.and_then(|read| node_report::moved(read, pool_round.facts.plan.payload));
-        (status.bytes_fetched, status.bytes_reused) = moved.unzip();
+        status.bytes_fetched = moved.map(|moved| moved.fetched);
+        status.bytes_reused = moved.map(|moved| moved.reused);
+        status.bytes_written = moved.map(|moved| moved.written);
         status.silent_since = pool_round.rebooting.get(uid).map(|reboot| reboot.since);
         (uid, status)
     };

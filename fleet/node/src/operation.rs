@@ -29,13 +29,16 @@ pub struct Installed {
     pub payload: Option<Sha256>,
 }
 
-/// Where the bytes of a payload came from.
+/// Where the bytes of a payload came from, and how many were not in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Moved {
     /// Bytes that came over the network.
     pub fetched: u64,
     /// Bytes that the slots had already.
     pub reused: u64,
+    /// Bytes that were written into the slot.
+    #[serde(default)]
+    pub written: u64,
 }
 
 /// Forward, or back.

@@ -55,6 +55,8 @@ pub struct NodeUpgradeStatus {
     pub bytes_fetched: Option<u64>,
     /// Bytes of it that were in the node's slots already.
     pub bytes_reused: Option<u64>,
+    /// Bytes of it that were written into the slot; the others were in place.
+    pub bytes_written: Option<u64>,
     /// Since when it has not answered, if it holds a grant: it may be rebooting.
     pub silent_since: Option<Timestamp>,
     /// Whether it says that it is well; absent if it does not answer.

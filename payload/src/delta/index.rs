@@ -7,7 +7,7 @@ use oci_spec::image::{Descriptor, MediaType, Sha256Digest};
 
 use crate::image::{ImageError, ImageStore, VerifyingReader, past_mirrors, sent, sha256_of};
 use slipway_core::{
-    delta::index::{DIGEST_ANNOTATION, Index, IndexError, MAX_BYTES, MEDIA_TYPE, Parser, SIZE_ANNOTATION},
+    delta::index::{DIGEST_ANNOTATION, Index, IndexError, MEDIA_TYPE, Parser, SIZE_ANNOTATION, most_bytes},
     payload::image_ref::parse_digest,
 };
 
@@ -27,18 +27,22 @@ pub fn descriptor_of_index(layer: &Descriptor) -> Result<Option<Descriptor>, Ima
     let digest = parse_digest(digest)
         .and_then(|digest| Sha256Digest::from_str(&digest.to_string()).ok())
         .ok_or_else(|| wrong(format!("annotation {DIGEST_ANNOTATION}: {digest:?} is not sha256: and 64 hex digits")))?;
-    let size =
-        size.parse().ok().filter(|size| *size <= MAX_BYTES).ok_or_else(|| {
-            wrong(format!("annotation {SIZE_ANNOTATION}: {size:?} is no size up to {MAX_BYTES} bytes"))
-        })?;
-    Ok(Some(Descriptor::new(MediaType::from(MEDIA_TYPE), size, digest)))
+    let most = most_bytes(layer.size());
+    let bytes = size.parse().ok().filter(|bytes| *bytes <= most);
+    let bytes =
+        bytes.ok_or_else(|| wrong(format!("annotation {SIZE_ANNOTATION}: {size:?} is no size up to {most} bytes")))?;
+    Ok(Some(Descriptor::new(MediaType::from(MEDIA_TYPE), bytes, digest)))
 }
 
 /// Reads the index of this layer as a stream. Its digest and its size are compared, and it has to be about this layer.
 pub fn fetch_index(store: &dyn ImageStore, layer: &Descriptor, descriptor: &Descriptor) -> Result<Index, ImageError> {
     let (name, digest) = (format!("index of chunks {}", descriptor.digest()), sha256_of(layer)?);
     let index = past_mirrors(store, ImageError::is_wrong, || {
-        let blob = store.blob(descriptor)?;
+        // It is of use, and not needed.
+        let blob = match store.has_ranges() {
+            true => store.blob_from(descriptor, 0..descriptor.size())()?.reader,
+            false => store.blob(descriptor)?,
+        };
         let what = sent(name.clone(), store);
         let mut reader = VerifyingReader::of_blob(blob, what.clone(), descriptor)?;
         let (mut parser, mut parsed, mut buf) = (Parser::new(digest, layer.size()), Ok(()), [0; 16 << 10]);

@@ -46,9 +46,9 @@ pub struct Old<'d> {
     pub disk: &'d dyn OldDisk,
     /// Files in the slots, each as its extents in the order of its content.
     pub files: Vec<Vec<Extent>>,
-    /// Written before the layer is read.
+    /// Written before the first layer is read.
     pub before: Vec<Extent>,
-    /// Where files of the payload are written while it is read, by their names.
+    /// Where files of the payload are written while layers are read, by their names.
     pub to: BTreeMap<String, Extent>,
     /// A write to these places may have been interrupted before: it left no file system, and the bytes.
     pub is_interrupted: bool,
@@ -91,6 +91,12 @@ impl Said {
 }
 
 impl Old<'_> {
+    /// What has been written before a layer is read, where layers above it had these files.
+    fn written(&self, is_above: &dyn Fn(&str) -> bool) -> Vec<Extent> {
+        let above = self.to.iter().filter(|(name, _)| is_above(name)).map(|(_, to)| *to);
+        self.before.iter().copied().chain(above).collect()
+    }
+
     /// Whether an error may come from here: bytes were taken from the disk or chosen by an index, and they were not those of the
     /// payload. A registry that failed was asked for the whole layer before.
     pub fn is_to_blame(&self, error: &anyhow::Error) -> bool {

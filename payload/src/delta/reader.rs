@@ -63,9 +63,15 @@ enum Supply {
 }
 
 impl<'o> Delta<'o> {
-    /// None: the layer is better read from its store alone. Why is told, unless nothing could be gained.
-    pub fn open(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
-        let delta = Self::open_with(Care::Some, store, layer, old)?;
+    /// None: the layer is better read from its store alone. Why is told, unless nothing could be gained. The layers above it had
+    /// some of the files.
+    pub fn open(
+        store: &'o dyn ImageStore,
+        layer: &'o Layer,
+        old: &'o Old<'o>,
+        is_above: &dyn Fn(&str) -> bool,
+    ) -> Option<Self> {
+        let delta = Self::open_with(Care::Some, store, layer, old, is_above)?;
         if delta.reuse.moves(0).reused == 0 {
             return None;
         }
@@ -75,16 +81,56 @@ impl<'o> Delta<'o> {
 
     /// The bytes that reading a layer moves: looked at with more care than there is need for if it is read. And the files that go
     /// into a slot, as the index lists them. None: it has no index that can be used.
-    pub fn would_move(store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<(Moved, Vec<File>)> {
-        let delta = Self::open_with(Care::All, store, layer, old)?;
-        Some((delta.reuse.moves(0), delta.files().to_vec()))
+    pub fn would_move(
+        store: &'o dyn ImageStore,
+        layer: &'o Layer,
+        old: &'o Old<'o>,
+        is_above: &dyn Fn(&str) -> bool,
+    ) -> Option<(Moved, Vec<File>)> {
+        let delta = Self::open_with(Care::All, store, layer, old, is_above)?;
+        let mut moved = delta.reuse.moves(0);
+        if let Some(why) = (moved.reused > 0).then(|| delta.without_parts()).flatten() {
+            delta.say(&why);
+            moved = Moved { fetched: layer.descriptor.size(), reused: 0, requests: 1 };
+        }
+        Some((moved, delta.files().to_vec()))
     }
 
-    fn open_with(care: Care, store: &'o dyn ImageStore, layer: &'o Layer, old: &'o Old<'o>) -> Option<Self> {
+    /// Why the store does not send what is missing, if it does not: that is known only once it was asked, for one byte of it.
+    fn without_parts(&self) -> Option<String> {
+        let at = self.reuse.index.chunk(self.reuse.next_missing(0)?).offset;
+        match self.store.blob_from(self.layer, at..at + 1)() {
+            Err(error) => Some(error.to_string()),
+            Ok(asked) => (asked.goes_on && at + 1 < self.layer.size()).then(|| self.sends_all()),
+        }
+    }
+
+    /// What is said of a store that sends all of the layer.
+    fn sends_all(&self) -> String {
+        let who = self.store.mirror().map_or_else(|| self.store.name(), |mirror| format!("the mirror {mirror}"));
+        format!("{who} answers with all of the layer where a part was asked for")
+    }
+
+    /// Says why all of the layer is fetched.
+    fn say(&self, why: &str) {
+        self.old.said.say(format!("{why}: all of layer {} is fetched", self.layer.digest()));
+    }
+
+    fn open_with(
+        care: Care,
+        store: &'o dyn ImageStore,
+        layer: &'o Layer,
+        old: &'o Old<'o>,
+        is_above: &dyn Fn(&str) -> bool,
+    ) -> Option<Self> {
         if !store.has_ranges() || (old.files.is_empty() && !old.is_interrupted) {
             return None;
         }
-        match Self::prepared(care, store, layer, old) {
+        if let Some(why) = store.parts_failed() {
+            old.said.say(format!("{}: {why}: all of the layer is fetched", layer.name()));
+            return None;
+        }
+        match Self::prepared(care, store, layer, old, is_above) {
             Ok(delta) => delta,
             Err(why) => {
                 old.said.say(format!("{why}: all of the layer is fetched"));
@@ -98,6 +144,7 @@ impl<'o> Delta<'o> {
         store: &'o dyn ImageStore,
         layer: &'o Layer,
         old: &'o Old<'o>,
+        is_above: &dyn Fn(&str) -> bool,
     ) -> Result<Option<Self>, ImageError> {
         let Some(descriptor) = descriptor_of_index(&layer.descriptor)? else {
             return match layer.descriptor.size() {
@@ -113,7 +160,7 @@ impl<'o> Delta<'o> {
             Some(index) => index,
             None => fetch_index(store, &layer.descriptor, &descriptor)?,
         };
-        let mut reuse = Reuse::new(index, old.before.clone(), &|name| old.to.get(name).copied());
+        let mut reuse = Reuse::new(index, old.written(is_above), &|name| old.to.get(name).copied());
         cut_all(old, &mut reuse, care);
         Ok(Some(Self::of(store, &layer.descriptor, old, reuse)))
     }
@@ -204,11 +251,7 @@ impl<'o> Delta<'o> {
             }
         };
         if goes_on && chunks.end < self.reuse.index.len() {
-            let who = self.store.mirror().map_or_else(|| self.store.name(), |mirror| format!("the mirror {mirror}"));
-            self.old.said.say(format!(
-                "{who} answers with all of layer {} where a part was asked for: all of it is fetched",
-                self.layer.digest()
-            ));
+            self.say(&self.sends_all());
             self.supply = Supply::Store(Box::new(answer));
         } else {
             self.supply = Supply::Request(answer, chunks.end);
@@ -261,7 +304,7 @@ impl<'o> Delta<'o> {
     /// over.
     fn give_up(&mut self, why: &str) -> io::Result<()> {
         let position = if self.next == 0 { 0 } else { self.reuse.index.chunk(self.next - 1).end() };
-        self.old.said.say(format!("{why}: all of layer {} is fetched", self.layer.digest()));
+        self.say(why);
         let mut reader = self.store.blob(self.layer).map_err(ImageError::into_io)?;
         let passed = io::copy(&mut reader.by_ref().take(position), &mut io::sink())?;
         if passed < position {

@@ -24,7 +24,7 @@ use crate::delta::cut_layer;
 use slipway_core::{
     delta::{
         cutter::Cutter,
-        index::{DIGEST_ANNOTATION, File, Index, MEDIA_TYPE, SIZE_ANNOTATION},
+        index::{DIGEST_ANNOTATION, File, Index, IndexError, MEDIA_TYPE, SIZE_ANNOTATION},
     },
     digest::Sha256,
     kernel::arch::Arch,
@@ -188,13 +188,18 @@ impl Work<'_> {
     /// Makes a layer plain and its index, and says so in its descriptor. None: it has no files of a payload.
     fn layer(&mut self, layer: &Layer, arch: Arch, described: &mut Value) -> Result<Option<Descriptor>, ImageError> {
         let name = layer.name();
-        let in_layer = |e| ImageError::of_io(&name, e);
         let (files, size) = self.files(layer, arch)?;
         if files.is_empty() {
             return Ok(None);
         }
         let digest = layer.diff_id();
-        let index = cut_layer(self.open(layer)?, digest, files, Cutter::STANDARD).map_err(in_layer)?;
+        let index = cut_layer(self.open(layer)?, digest, files, Cutter::STANDARD);
+        let index = index.map_err(|error| match error.downcast::<IndexError>() {
+            Ok(why) => {
+                ImageError::reference(&name, &format!("an index of chunks cannot list it: {why}"), IN_OTHER_LAYERS)
+            }
+            Err(error) => ImageError::of_io(&name, error),
+        })?;
         let was = layer.descriptor.size();
         if layer.plain().is_none() {
             let is_docker = layer.descriptor.media_type().to_string().contains(".docker.");
@@ -256,6 +261,8 @@ impl Work<'_> {
     }
 }
 
+/// The remedy for a layer that is good, and too much for an index.
+const IN_OTHER_LAYERS: &str = "build the image so that a layer has each file of the payload once, and at most 8 GiB";
 /// The image that one of BuildKit's attestations is about.
 const SUBJECT: &str = "vnd.docker.reference.digest";
 /// Annotations that say where in a compressed layer its files are: by zstd:chunked, and by eStargz and its like. A reader

@@ -107,6 +107,11 @@ impl UpperLayers {
         self.opaque
     }
 
+    /// Whether a layer that was read has this file.
+    pub fn has(&self, name: &str) -> bool {
+        self.files.contains(name)
+    }
+
     pub fn hides(&self, name: &str) -> bool {
         self.opaque || self.hidden.contains(name)
     }

@@ -163,7 +163,7 @@ impl<'s> Pull<'s> {
         if let Some(kept) = kept(blobs, blob, progress)? {
             return Ok(kept);
         }
-        let delta = old.and_then(|old| Some((old, Delta::open(self.store, layer, old)?)));
+        let delta = old.and_then(|old| Some((old, Delta::open(self.store, layer, old, &|_| false)?)));
         let Some((old, delta)) = delta else { return self.fetch(blob, blobs, progress) };
         let (fetched, reused) = (self.store.fetched(), old.said.reused());
         let mut once = Once { told: 0, progress };

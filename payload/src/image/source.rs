@@ -10,6 +10,8 @@
 //!
 //! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout").
 
+mod glance;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -148,12 +150,8 @@ impl ImageSource {
         from: &From<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
-        // The small files are enough, if they can be read without the large ones. Any fault is told by the ordinary way.
-        let is_indexed =
-            self.layers.last().is_some_and(|top| matches!(descriptor_of_index(&top.descriptor), Ok(Some(_))));
+        // Any fault is told by the ordinary way.
         if inspection == Inspection::Declared
-            && self.store.has_ranges()
-            && is_indexed
             && let Ok(Some(facts)) = self.glanced()
         {
             return Ok(facts);
@@ -215,49 +213,16 @@ impl ImageSource {
         PathBuf::from(format!("{} /usr/install/{}", self.store.name(), self.arch))
     }
 
-    /// The facts that the payload's small files declare, if the uppermost layer has all of them, and an index of chunks. None: it
-    /// is read as any other.
-    fn glanced(&mut self) -> anyhow::Result<Option<PayloadFacts>> {
-        let mut found = Found { place: self.place(), files: BTreeMap::new() };
-        let mut facts = None;
-        let top = self.layers.len().saturating_sub(1);
-        let upper = self.walk(&From::Gaps, &mut |name, content, place| {
-            if place.layer != top {
-                bail!("the small files are in more than one layer");
-            }
-            if is_installed(name) {
-                return Ok(Next::File);
-            }
-            found.files.insert(name.to_owned(), Seen::read(name, content, &mut |_| ())?);
-            facts = found.declared(&self.source)?;
-            Ok(if facts.is_some() { Next::Stop } else { Next::File })
-        })?;
-        let Some(facts) = facts else { return Ok(None) };
-        let digests = found.digests()?;
-        if digests.keys().any(|name| upper.hides(name) && !found.files.contains_key(name)) {
-            return Ok(None);
-        }
-        let facts = PayloadFacts { image: Some(self.root), ..facts };
-        self.expected = Expected {
-            digests,
-            sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
-            places: BTreeMap::new(),
-            cmdline: facts.cmdline.clone(),
-            version: facts.version.clone(),
-            unified: facts.unified.clone(),
-        };
-        Ok(Some(facts))
-    }
-
-    /// A layer as a tar archive, and the files that its index lists, if that was used.
+    /// A layer below these as a tar archive, and the files that its index lists, if that was used.
     fn open_layer<'o>(
         &'o self,
         layer: &'o Layer,
         from: &'o From<'o>,
+        upper: &UpperLayers,
     ) -> Result<(LayerReader<'o>, Option<Vec<File>>), ImageError> {
         match from {
             From::Slots(old) => {
-                if let Some(delta) = Delta::open(&*self.store, layer, old) {
+                if let Some(delta) = Delta::open(&*self.store, layer, old, &|name| upper.has(name)) {
                     let listed = delta.files().to_vec();
                     return Ok((layer.checked(Box::new(delta)), Some(listed)));
                 }
@@ -279,7 +244,7 @@ impl ImageSource {
         for (n, layer) in self.layers.iter().enumerate().rev() {
             let what = layer.name();
             let in_layer = |error| ImageError::of_io(&what, error);
-            let (reader, listed) = self.open_layer(layer, from)?;
+            let (reader, listed) = self.open_layer(layer, from, &upper)?;
             let mut entries = Entries::new(reader);
             let mut current = CurrentLayer::default();
             let mut walk_layer = || -> anyhow::Result<Next> {
@@ -317,7 +282,10 @@ impl ImageSource {
             if next == Next::Stop {
                 return Ok(upper);
             }
-            entries.drain().map_err(in_layer)?;
+            // What was left out keeps the digest of the layer from being compared.
+            if !matches!(from, From::Gaps) {
+                entries.drain().map_err(in_layer)?;
+            }
             upper.add(current);
             if next == Next::Layer || upper.is_opaque() {
                 break;
@@ -381,7 +349,9 @@ impl PayloadFiles for ImageSource {
                 break;
             }
             let all_of_it = Moved { fetched: layer.descriptor.size(), reused: 0, requests: 1 };
-            let (moved, files) = Delta::would_move(&*self.store, layer, old).unwrap_or((all_of_it, vec![]));
+            let is_above = |name: &str| self.expected.sizes.contains_key(name) && !missing.contains_key(name);
+            let moved = Delta::would_move(&*self.store, layer, old, &is_above);
+            let (moved, files) = moved.unwrap_or((all_of_it, vec![]));
             missing.retain(|name, _| files.iter().all(|file| file.name != *name));
             all.fetched = all.fetched.saturating_add(moved.fetched);
             all.reused = all.reused.saturating_add(moved.reused);

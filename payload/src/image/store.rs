@@ -72,7 +72,8 @@ pub trait ImageStore: Send + Sync {
     /// wraps an [`ImageError`].
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError>;
 
-    /// The request for these bytes of a blob; only of a store that [has ranges](Self::has_ranges).
+    /// The request for these bytes of a blob, which can be done without: it is given up sooner than one for the blob. Only of
+    /// a store that [has ranges](Self::has_ranges).
     fn blob_from(&self, descriptor: &Descriptor, _: Range<u64>) -> RangeRequest {
         let blob = descriptor.digest().to_string();
         Box::new(move || Err(ImageError::invalid(blob, "it can only be read from its beginning")))
@@ -81,6 +82,11 @@ pub trait ImageStore: Send + Sync {
     /// Whether parts of blobs can be fetched: reading less of them saves something.
     fn has_ranges(&self) -> bool {
         false
+    }
+
+    /// Why parts of blobs are no longer asked for: one could not be had in this run, and the next would be waited for, too.
+    fn parts_failed(&self) -> Option<&str> {
+        None
     }
 
     /// Bytes that came over the network so far.

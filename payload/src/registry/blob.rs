@@ -61,15 +61,27 @@ struct Connection {
     encoded: Option<RequestError>,
     // Bytes to discard first: a server without Range support starts from the beginning.
     skip: u64,
+    // The part of the blob that the server says these bytes are.
+    part: Option<Range<u64>>,
+}
+
+impl Connection {
+    /// The server has sent all that it meant to send, to this byte. One that sends a part in pieces is asked on without a pause,
+    /// if these are so large that it ends.
+    fn is_piece(&self, end: u64, least: u64) -> bool {
+        self.part.as_ref().is_some_and(|part| part.end == end && end - part.start >= least)
+    }
 }
 
 impl BlobReader {
     /// Sends the first request, so that a missing blob is an error here and not while reading.
     pub fn open(endpoints: Arc<Endpoints>, what: String, path: String, size: u64) -> Result<Self, ImageError> {
-        Self::open_range(endpoints, what, path, size, 0..size)
+        let schedule = endpoints.schedule();
+        Self::begin(endpoints, what, path, size, 0..size, schedule)
     }
 
-    /// The same for a part of the blob. Whether the server sends the part is known then: see [`Self::goes_on`].
+    /// The same for a part of the blob, or for all of a small one that is of use and not needed: it is not waited for long.
+    /// Whether the server sends the part is known then: see [`Self::goes_on`].
     pub fn open_range(
         endpoints: Arc<Endpoints>,
         what: String,
@@ -77,7 +89,18 @@ impl BlobReader {
         size: u64,
         range: Range<u64>,
     ) -> Result<Self, ImageError> {
-        let schedule = if range == (0..size) { endpoints.schedule() } else { endpoints.schedule_of_part() };
+        let schedule = endpoints.schedule_of_part();
+        Self::begin(endpoints, what, path, size, range, schedule)
+    }
+
+    fn begin(
+        endpoints: Arc<Endpoints>,
+        what: String,
+        path: String,
+        size: u64,
+        range: Range<u64>,
+        schedule: RetrySchedule,
+    ) -> Result<Self, ImageError> {
         let mut reader = BlobReader {
             endpoints,
             what,
@@ -130,9 +153,8 @@ impl BlobReader {
         }
         let encoded = foreign::encoded(header(&answer.response, "content-encoding").unwrap_or_default(), origin);
         let length = header(&answer.response, "content-length").and_then(|text| text.trim().parse::<u64>().ok());
-        let (whole, skip) = if answer.response.status() == StatusCode::PARTIAL_CONTENT {
-            self.check_range(&answer)?;
-            (false, 0)
+        let (whole, skip, part) = if answer.response.status() == StatusCode::PARTIAL_CONTENT {
+            (false, 0, self.check_range(&answer)?)
         } else {
             if let Some(length) = length.filter(|length| *length != self.size) {
                 let side = if length > self.size { "longer" } else { "shorter" };
@@ -142,26 +164,31 @@ impl BlobReader {
                 ));
                 return Err(encoded.unwrap_or(wrong));
             }
-            self.end = self.size;
+            if self.end < self.size {
+                self.end = self.size;
+                self.schedule.is_of_all();
+            }
             let chunked = header(&answer.response, "transfer-encoding").is_some();
-            (length.is_some() || chunked, self.position)
+            (length.is_some() || chunked, self.position, None)
         };
         self.endpoints.answered.store(endpoint, Ordering::Relaxed);
         self.version = answer.strong_etag();
         let (origin, proxy) = (answer.origin, proxy_of(&answer.response));
         let body = answer.response.into_body().into_reader();
-        self.connection = Some(Connection { body, origin, proxy, whole, encoded, skip });
+        self.connection = Some(Connection { body, origin, proxy, whole, encoded, skip, part });
         Ok(())
     }
 
-    fn check_range(&self, answer: &Answer) -> Result<(), RequestError> {
+    /// The part that an answer has, if it says where that ends.
+    fn check_range(&self, answer: &Answer) -> Result<Option<Range<u64>>, RequestError> {
         let (origin, text) = (&answer.origin, header(&answer.response, "content-range").unwrap_or_default());
         // `bytes START-END/TOTAL` (RFC 9110, section 14.4).
         let parsed = text.trim().strip_prefix("bytes ").and_then(|rest| {
             let (range, total) = rest.split_once('/')?;
-            Some((range.split_once('-')?.0.trim().parse::<u64>().ok()?, total.trim()))
+            let (start, last) = range.split_once('-')?;
+            Some((start.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok(), total.trim()))
         });
-        let Some((_, total)) = parsed.filter(|(start, _)| *start == self.position) else {
+        let Some((start, last, total)) = parsed.filter(|(start, ..)| *start == self.position) else {
             return Err(RequestError::wrong(format!(
                 "{origin} answers with another range than bytes {}-, which was asked for: Content-Range {text:?}",
                 self.position
@@ -173,7 +200,7 @@ impl BlobReader {
                 self.size
             )));
         }
-        Ok(())
+        Ok(last.and_then(|last| Some(start..last.checked_add(1)?)))
     }
 
     /// Prepare for another attempt; an error if none is left.
@@ -183,6 +210,9 @@ impl BlobReader {
         let names = &self.endpoints.names;
         self.schedule.failed(failure, names).map_err(|mut failure| {
             self.state = State::Failed;
+            if self.schedule.is_tired_of_parts() {
+                let _ = self.endpoints.parts_failed.set(failure.why.clone());
+            }
             if self.position > 0 {
                 failure.why = format!("after {} of {} bytes: {}", self.position, self.size, failure.why);
             }
@@ -263,6 +293,10 @@ impl Read for BlobReader {
                         self.size
                     ))
                 }),
+                Ok(0) if connection.is_piece(self.position, self.endpoints.patience.progress_bytes) => {
+                    self.connection = None;
+                    continue;
+                }
                 Ok(0) => RequestError::passing(format!("{} closed the connection too early", connection.origin)),
                 Ok(n) => {
                     self.position += n as u64;

@@ -4,7 +4,7 @@ use std::{
     fmt,
     io::Read,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -52,6 +52,8 @@ pub struct Endpoints {
     pub fetched: AtomicU64,
     /// The one that answered the last request for a blob.
     pub answered: AtomicUsize,
+    /// Why parts of blobs are no longer asked for: one could not be had.
+    pub parts_failed: OnceLock<String>,
 }
 
 impl Endpoints {
@@ -64,7 +66,7 @@ impl Endpoints {
     /// For a part of a blob: the one that answered the last request for a blob is asked first. Another one that is silent, or has
     /// it not, would be waited for at each part.
     pub fn schedule_of_part(&self) -> RetrySchedule {
-        self.schedule().beginning_with(self.answered.load(Ordering::Relaxed))
+        self.schedule().beginning_with(self.answered.load(Ordering::Relaxed)).of_part()
     }
 
     /// Give up the mirror that answered the last request for a blob: its bytes are wrong. Where the registry itself answered

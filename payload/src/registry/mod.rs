@@ -43,7 +43,7 @@ use std::{
     io::Read,
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -124,6 +124,7 @@ impl Registry {
                 deadline,
                 fetched: AtomicU64::new(0),
                 answered: AtomicUsize::new(usize::MAX),
+                parts_failed: OnceLock::new(),
             }),
         })
     }
@@ -251,6 +252,9 @@ impl ImageStore for Registry {
         let (what, path) = (self.what("blob", digest), format!("blobs/{digest}"));
         let (endpoints, size) = (Arc::clone(&self.endpoints), descriptor.size());
         Box::new(move || {
+            if let Some(why) = endpoints.parts_failed.get() {
+                return Err(ImageError::Fetch { what, why: why.clone() });
+            }
             let reader = BlobReader::open_range(endpoints, what, path, size, range)?;
             let goes_on = reader.goes_on();
             Ok(FromRange { reader: Box::new(reader), goes_on })
@@ -259,6 +263,10 @@ impl ImageStore for Registry {
 
     fn has_ranges(&self) -> bool {
         true
+    }
+
+    fn parts_failed(&self) -> Option<&str> {
+        self.endpoints.parts_failed.get().map(String::as_str)
     }
 
     fn fetched(&self) -> u64 {

@@ -56,6 +56,10 @@ pub struct Patience {
     /// If this many bytes came between two cuts, the attempts are counted anew. With one byte as the limit a broken
     /// server could keep us busy for ever.
     pub progress_bytes: u64,
+    /// So long a part of a blob may bring nothing. It can be had with all of the blob, and who refuses parts alone is not waited
+    /// for as if nothing else were there. The pauses of five rounds are no longer; a server that is silent, or that wants a
+    /// longer one, is not asked again.
+    pub part: Duration,
 }
 
 impl Default for Patience {
@@ -67,6 +71,7 @@ impl Default for Patience {
             connect: Duration::from_secs(10),
             pace: MinimumSpeed { window: Duration::from_secs(30), least_bytes: 30 << 10 },
             progress_bytes: 64 << 10,
+            part: Duration::from_secs(20),
         }
     }
 }

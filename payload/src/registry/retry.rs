@@ -23,6 +23,9 @@ pub struct RetrySchedule {
     current: usize,
     failed_rounds: u32,
     bytes_since_failure: u64,
+    // The longest time without progress, if rounds are not all that counts; and when that began.
+    limit: Option<Duration>,
+    since: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +39,25 @@ impl RetrySchedule {
     pub fn new(given_up: impl IntoIterator<Item = bool>, patience: Patience, deadline: Option<Instant>) -> Self {
         let states: Vec<_> = given_up.into_iter().map(|given_up| State { last: None, given_up }).collect();
         let current = states.iter().position(|state| !state.given_up).unwrap_or(0);
-        RetrySchedule { patience, deadline, states, current, failed_rounds: 0, bytes_since_failure: 0 }
+        let (limit, since) = (None, Instant::now());
+        RetrySchedule { patience, deadline, states, current, failed_rounds: 0, bytes_since_failure: 0, limit, since }
+    }
+
+    /// For a part of a blob: see [`Patience::part`].
+    pub fn of_part(mut self) -> Self {
+        self.limit = Some(self.patience.part);
+        self
+    }
+
+    /// It is about all of the blob after all.
+    pub fn is_of_all(&mut self) {
+        self.limit = None;
+    }
+
+    /// Whether it is about a part, and an endpoint failed in a way that would be waited for again.
+    pub fn is_tired_of_parts(&self) -> bool {
+        let may_pass = |state: &State| state.last.as_ref().is_some_and(|failure| failure.again.is_some());
+        self.limit.is_some() && self.states.iter().any(may_pass)
     }
 
     /// Asks this endpoint first, if there is one of this number that is not passed over.
@@ -67,7 +88,7 @@ impl RetrySchedule {
         }
         let helped = std::mem::take(&mut self.bytes_since_failure) >= self.patience.progress_bytes;
         if helped {
-            self.failed_rounds = 0;
+            (self.failed_rounds, self.since) = (0, Instant::now());
         }
         if !helped || self.states[self.current].given_up {
             let next = (self.current + 1..self.states.len()).find(|n| !self.states[*n].given_up);
@@ -82,7 +103,8 @@ impl RetrySchedule {
             return Err(self.summary(names));
         }
         let pause = self.pause();
-        if self.deadline.is_some_and(|deadline| deadline <= Instant::now() + pause) {
+        let takes_too_long = self.limit.is_some_and(|limit| self.since.elapsed() + pause > limit);
+        if takes_too_long || self.deadline.is_some_and(|deadline| deadline <= Instant::now() + pause) {
             return Err(self.summary(names));
         }
         thread::sleep(pause);
@@ -173,6 +195,38 @@ mod tests {
         assert_eq!(rounds.endpoint(), 1);
         let last = rounds.failed(RequestError::passing("later"), &names()).unwrap_err();
         assert_eq!(last.why, "later (asked 2 times)");
+    }
+
+    /// All of the blob can be had instead.
+    #[test]
+    fn a_part_is_not_waited_for_long() {
+        let patience = Patience { part: Duration::from_secs(2), ..Patience::default() };
+        let part = || RetrySchedule::new([false, false], patience, None).of_part();
+        let asks_for =
+            |seconds| RequestError { again: Some(Duration::from_secs(seconds)), ..RequestError::passing("429") };
+        // Each is asked once.
+        let mut rounds = part();
+        rounds.failed(asks_for(60), &names()).unwrap();
+        assert_eq!(rounds.endpoint(), 1);
+        assert_eq!(rounds.failed(asks_for(60), &names()).unwrap_err().why, "429 (asked 1 times); mirror m: 429");
+        // One that was silent for so long.
+        let mut rounds = part();
+        rounds.since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
+        rounds.failed(RequestError::passing("silent"), &names()).unwrap();
+        rounds.failed(RequestError::passing("silent"), &names()).unwrap_err();
+        // What brings bytes begins anew, and what turns out to be all of the blob is waited for.
+        for is_all in [false, true] {
+            let mut rounds = part();
+            rounds.patience.first_pause = Duration::ZERO;
+            rounds.since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
+            if is_all {
+                rounds.is_of_all()
+            } else {
+                rounds.advance(64 << 10)
+            }
+            rounds.failed(RequestError::passing("cut"), &names()).unwrap();
+            rounds.failed(RequestError::passing("cut"), &names()).unwrap();
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use slipway_core::{
     delta::{
-        index::{CHUNK_BYTES, FILE_BYTES, HEADER_BYTES, Index, IndexError, MAX_CHUNKS, MAX_FILES, Parser},
+        index::{CHUNK_BYTES, FILE_BYTES, HEADER_BYTES, Index, IndexError, MAX_CHUNKS, MAX_FILES, Parser, most_bytes},
         reuse::{MAX_GAP_BYTES, Reuse},
     },
     digest::Sha256,
@@ -26,6 +26,7 @@ pub fn chunks(bytes: &[u8]) -> bool {
     assert_eq!(index.encode(), bytes, "another index has the same meaning");
     assert_eq!(index.size(), size);
     assert!(index.len() <= MAX_CHUNKS && index.files().len() <= MAX_FILES);
+    assert!(bytes.len() as u64 <= most_bytes(size), "out of proportion to its layer");
     assert_eq!(bytes.len(), HEADER_BYTES + FILE_BYTES * index.files().len() + CHUNK_BYTES * index.len());
     let mut end = 0;
     for n in 0..index.len() {

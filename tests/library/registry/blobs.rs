@@ -1,16 +1,20 @@
 //! Blobs whose connections break in every way, and whose bytes are not what they should be.
 
 use std::{
+    io::{self, Read as _, Write},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use slipway::payload::registry::{MinimumSpeed, Options};
+use slipway::payload::{
+    image::{FromRange, ImageStore as _},
+    registry::{MinimumSpeed, Options},
+};
 use slipway_test_support::{
     registry::{
         at, blob, digest, plain, read, registry, says,
-        server::{Server, blob_head, head, reply, serve_blob},
+        server::{Request, Server, blob_head, head, reply, serve_blob},
         sized,
     },
     world::noise,
@@ -195,6 +199,92 @@ fn a_version_that_no_longer_fits_is_asked_for_without() {
         out.write_all(&content[start..usize::min(start + 150_000, LEN)])
     });
     assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+}
+
+/// Of a request for a part with an end.
+fn first_byte(request: &Request) -> usize {
+    let (first, _) = request.header("range").unwrap()["bytes=".len()..].split_once('-').unwrap();
+    first.parse().unwrap()
+}
+
+/// Some send no more than so many bytes in answer to a range. Each piece is all of its answer, and nothing is waited for.
+#[test]
+fn a_part_that_comes_in_pieces_is_asked_on_at_once() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let server = Server::new(move |request, out| {
+        let start = first_byte(request);
+        let piece = &content[start..usize::min(start + (64 << 10), LEN)];
+        let told = format!("bytes {start}-{}/{LEN}", start + piece.len() - 1);
+        head(out, 206, &[("Content-Length", &piece.len().to_string()), ("Content-Range", &told)])?;
+        out.write_all(piece)
+    });
+    let mut options = plain();
+    options.patience.first_pause = Duration::from_secs(60);
+    options.patience.progress_bytes = 64 << 10;
+    let registry = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &options);
+    let mut part = registry.blob_from(&sized("x", &digest(&bytes), LEN as u64), 1000..150_000)().unwrap();
+    let mut read = Vec::new();
+    part.reader.read_to_end(&mut read).unwrap();
+    assert!(read == bytes[1000..150_000] && !part.goes_on);
+    assert_eq!(server.requests().len(), 3);
+}
+
+/// All of the blob can be had instead, and who refuses parts alone would let each of them be waited for.
+#[test]
+fn parts_that_fail_are_given_up_soon() {
+    fn silent(_: &Request, _: &mut dyn Write) -> io::Result<()> {
+        thread::sleep(Duration::from_secs(600));
+        Ok(())
+    }
+    fn stalled(request: &Request, out: &mut dyn Write) -> io::Result<()> {
+        let start = first_byte(request);
+        let (length, told) = ((2000 - start).to_string(), format!("bytes {start}-1999/{LEN}"));
+        head(out, 206, &[("Content-Length", &length), ("Content-Range", &told)])?;
+        out.write_all(&[0])?;
+        out.flush()?;
+        silent(request, out)
+    }
+    fn later(_: &Request, out: &mut dyn Write) -> io::Result<()> {
+        reply(out, 429, &[("Retry-After", "60")], b"")
+    }
+    fn broken(_: &Request, out: &mut dyn Write) -> io::Result<()> {
+        reply(out, 500, &[], b"")
+    }
+    type Fault = fn(&Request, &mut dyn Write) -> io::Result<()>;
+    let faults: [(Fault, &str); 4] = [
+        (silent, "only 0 bytes came"),
+        (stalled, "bytes came in 0.5 s"),
+        (later, "answers 429"),
+        (broken, "answers 500"),
+    ];
+    for (fault, why) in faults {
+        let bytes = noise(1, LEN);
+        let content = bytes.clone();
+        let server = Server::new(move |request, out| match request.header("range") {
+            Some(_) => fault(request, out),
+            None => reply(out, 200, &[], &content),
+        });
+        let mut options = impatient();
+        options.patience.first_pause = Duration::from_millis(100);
+        options.patience.part = Duration::from_secs(1);
+        options.patience.progress_bytes = 64 << 10;
+        let registry = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &options);
+        let wanted = sized("x", &digest(&bytes), LEN as u64);
+        assert_eq!(registry.parts_failed(), None);
+        let started = Instant::now();
+        let asked = registry.blob_from(&wanted, 1000..2000)();
+        let read_all = |mut part: FromRange| part.reader.read_to_end(&mut vec![]);
+        let error = asked.and_then(|part| read_all(part).map_err(|e| e.downcast().unwrap())).unwrap_err();
+        assert_eq!(says(&error, &[why, &digest(&bytes)]), "fetch");
+        assert!(started.elapsed() < Duration::from_secs(10), "{why}: {:?}", started.elapsed());
+        // No other one is asked for, and all of it comes.
+        let asked = server.requests().len();
+        assert!(registry.parts_failed().is_some_and(|said| said.contains(why)));
+        let error = registry.blob_from(&wanted, 5000..6000)().map(|_| ()).unwrap_err();
+        assert_eq!((says(&error, &[why]), server.requests().len()), ("fetch", asked));
+        assert!(read(&registry, &wanted).unwrap() == bytes);
+    }
 }
 
 /// An answer without a length but with an end.

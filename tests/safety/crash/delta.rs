@@ -7,7 +7,10 @@ use std::{
     io::{Cursor, Read},
     ops::Range,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use oci_spec::image::Descriptor;
@@ -25,7 +28,7 @@ use slipway_core::{kernel::arch::Arch, payload::facts::PayloadFacts};
 use slipway_test_support::{
     files, fixtures,
     fixtures::DISK_BYTES,
-    images::{Layout, Pack, built, digest},
+    images::{Image, Layout, Pack, built, digest},
     world::{Outcome, installer, noise},
 };
 
@@ -38,12 +41,39 @@ use super::{
 
 /// A registry in memory. It is as Debian's in what it answers; what others do instead is in `tests/sources/delta`.
 #[derive(Clone)]
-struct Memory {
+pub struct Memory {
     root: Vec<u8>,
     blobs: Arc<BTreeMap<String, Vec<u8>>>,
+    /// Bytes of layers that it has sent.
+    pub sent: Arc<AtomicU64>,
 }
 
 impl Memory {
+    /// The image of this payload, packed so, and prepared.
+    pub fn of(payload: &Path, packed: impl FnOnce(&Path) -> Image) -> Self {
+        Outcome::of(&mut installer(["checksum", payload.to_str().unwrap(), "--progress=none"])).succeeds();
+        let layout = Layout::new(&payload.with_extension("layout"));
+        packed(payload).write(&layout, "1");
+        Outcome::of(&mut installer(["chunk", &format!("{}:1", layout.source()), "--progress=none"])).succeeds();
+        let index: Value = serde_json::from_slice(&fs::read(layout.0.join("index.json")).unwrap()).unwrap();
+        let named = |m: &&Value| m["annotations"]["org.opencontainers.image.ref.name"] == "1";
+        let root = index["manifests"].as_array().unwrap().iter().find(named).unwrap()["digest"].as_str().unwrap();
+        let blobs = fs::read_dir(layout.0.join("blobs/sha256")).unwrap().map(|entry| {
+            let bytes = fs::read(entry.unwrap().path()).unwrap();
+            (digest(&bytes), bytes)
+        });
+        let blobs: BTreeMap<_, _> = blobs.collect();
+        Memory { root: blobs[root].clone(), blobs: Arc::new(blobs), sent: Arc::default() }
+    }
+
+    /// The source, after the inspection of an upgrade.
+    pub fn open(&self) -> (ImageSource, PayloadFacts) {
+        let named: SourceRef = "docker://registry.example/os:1".parse().unwrap();
+        let mut source = ImageSource::open(Box::new(self.clone()), named, Arch::Amd64).unwrap();
+        let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ()).unwrap();
+        (source, facts)
+    }
+
     fn blob(&self, descriptor: &Descriptor) -> Result<&[u8], ImageError> {
         let digest = descriptor.digest().to_string();
         self.blobs.get(&digest).map(Vec::as_slice).ok_or_else(|| ImageError::invalid(digest, "it is not there"))
@@ -60,10 +90,17 @@ impl ImageStore for Memory {
     }
 
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
-        Ok(Box::new(Cursor::new(self.blob(descriptor)?.to_vec())))
+        let blob = self.blob(descriptor)?.to_vec();
+        if descriptor.media_type().to_string().contains("layer") {
+            self.sent.fetch_add(blob.len() as u64, Ordering::Relaxed);
+        }
+        Ok(Box::new(Cursor::new(blob)))
     }
 
     fn blob_from(&self, descriptor: &Descriptor, range: Range<u64>) -> RangeRequest {
+        if descriptor.media_type().to_string().contains("layer") {
+            self.sent.fetch_add(range.end - range.start, Ordering::Relaxed);
+        }
         let part = self.blob(descriptor).map(|blob| blob[range.start as usize..range.end as usize].to_vec());
         Box::new(|| Ok(FromRange { reader: Box::new(Cursor::new(part?)), goes_on: false }))
     }
@@ -95,30 +132,15 @@ impl Prepared {
     fn new(payload: &Path, n: usize, rootfs: Vec<u8>) -> Self {
         fixtures::payload(payload, n as u8);
         fs::write(payload.join("rootfs.squashfs"), files::squashfs(rootfs)).unwrap();
-        Outcome::of(&mut installer(["checksum", payload.to_str().unwrap(), "--progress=none"])).succeeds();
-        let layout = Layout::new(&payload.with_extension("layout"));
-        built(payload, Pack::Plain).write(&layout, "1");
-        Outcome::of(&mut installer(["chunk", &format!("{}:1", layout.source()), "--progress=none"])).succeeds();
-        let index: Value = serde_json::from_slice(&fs::read(layout.0.join("index.json")).unwrap()).unwrap();
-        let named = |m: &&Value| m["annotations"]["org.opencontainers.image.ref.name"] == "1";
-        let root = index["manifests"].as_array().unwrap().iter().find(named).unwrap()["digest"].as_str().unwrap();
-        let blobs = fs::read_dir(layout.0.join("blobs/sha256")).unwrap().map(|entry| {
-            let bytes = fs::read(entry.unwrap().path()).unwrap();
-            (digest(&bytes), bytes)
-        });
-        let blobs: BTreeMap<_, _> = blobs.collect();
-        let store = Memory { root: blobs[root].clone(), blobs: Arc::new(blobs) };
+        let store = Memory::of(payload, |payload| built(payload, Pack::Plain));
         let names = ["vmlinuz", "initramfs.xz", "rootfs.squashfs"];
         let files = names.map(|name| (name.to_owned(), fs::read(payload.join(name)).unwrap()));
-        Prepared { files: files.into(), store }
+        Prepared { store, files: files.into() }
     }
 
     /// The source, after the inspection of an upgrade.
     pub fn open(&self) -> (ImageSource, PayloadFacts) {
-        let named: SourceRef = "docker://registry.example/os:1".parse().unwrap();
-        let mut source = ImageSource::open(Box::new(self.store.clone()), named, Arch::Amd64).unwrap();
-        let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ()).unwrap();
-        (source, facts)
+        self.store.open()
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod cuts;
 mod delta;
+mod delta_reads;
 mod disk;
 mod esp;
 mod faults;

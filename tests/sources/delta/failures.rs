@@ -1,15 +1,20 @@
 //! The table of failures: each of them ends in a whole upgrade within the same run, and a note says why more was fetched.
 
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
 use slipway_test_support::{
-    images::{Layout, Pack, built, digest},
+    images::{self, Layout, Pack, built, digest},
     registry::server::{Server, reply},
     signing::{Kind, Signer},
     world::{Node, Outcome, World, installer, noise, write_at},
 };
 
 use super::{
-    Fault, INDEX, INDEX_SIZE, Image, chunk, chunked, interrupt, lying, node, number, serve, slot_b_is_next, squashfs,
-    tools::registry_of, upgrade, versions,
+    Fault, INDEX, INDEX_SIZE, Image, both, chunk, chunked, chunked_in_one, interrupt, lying, node, number, serve,
+    slot_b_is_next, squashfs, tools::registry_of, upgrade, versions,
 };
 
 /// Runs the upgrade, which must succeed, and returns its report's `bytes_fetched` and what it said.
@@ -22,27 +27,114 @@ fn upgraded(node: &Node, image: Image, fault: Fault) -> (u64, String) {
     (number(&outcome.json(), "bytes_fetched"), outcome.stderr)
 }
 
+/// Where the small files are read by parts, too, all of the layer is read to see them, and once more to write it.
 #[test]
 fn a_registry_that_misbehaves_is_read_in_full() {
     let world = World::new();
     let node = node(&world, &versions());
-    let mut image = chunked(&world, &node, "image");
-    let bytes = image.layer_bytes();
-    for (fault, why) in [
-        (Fault::All, "answers with all of layer"),
-        (Fault::Status(416), "answers with all of layer"),
-        (Fault::Status(501), "answers with all of layer"),
-        (Fault::Status(400), "answers with all of layer"),
-        (Fault::Status(403), "answers with all of layer"),
-        (Fault::OtherSize, "its descriptor says"),
-        (Fault::OtherStart, "answers with another range"),
-        (Fault::OtherBytes, "is another one than its index says"),
-        (Fault::RedirectExpired, "answers with all of layer"),
-    ] {
-        let (fetched, said) = upgraded(&node, image.clone(), fault);
-        assert!(said.contains(why) && said.contains("fetched"), "{fault:?}: {said}");
-        assert!(fetched >= bytes && fetched < bytes * 3 / 2, "{fault:?}: {fetched} fetched of {bytes}");
+    for (mut image, times) in both(&world, &node).into_iter().zip([3, 5]) {
+        let bytes = image.layer_bytes();
+        for (fault, why) in [
+            (Fault::All, "answers with all of the layer"),
+            (Fault::PartOnly, "shorter than its descriptor says"),
+            (Fault::Status(416), "answers with all of the layer"),
+            (Fault::Status(501), "answers with all of the layer"),
+            (Fault::Status(400), "answers with all of the layer"),
+            (Fault::Status(403), "answers with all of the layer"),
+            (Fault::Later(429), "answers 429"),
+            (Fault::Later(500), "answers 500"),
+            (Fault::Later(503), "answers 503"),
+            (Fault::IndexLater, "answers 429"),
+            (Fault::OtherSize, "its descriptor says"),
+            (Fault::OtherStart, "answers with another range"),
+            (Fault::Untold, "answers with another range"),
+            (Fault::Multipart, "answers with another range"),
+            (Fault::OtherBytes, "is another one than its index says"),
+            (Fault::RedirectExpired, "answers with all of the layer"),
+        ] {
+            let (fetched, said) = upgraded(&node, image.clone(), fault);
+            assert!(said.contains(why) && said.contains("fetched"), "{fault:?}: {said}");
+            assert!(fetched >= bytes && fetched < bytes * times / 2, "{fault:?}: {fetched} fetched of {bytes}");
+        }
     }
+}
+
+/// Whether the registry sends parts or not, and however it says so.
+#[test]
+fn a_dry_run_says_what_is_fetched_from_a_registry_that_misbehaves() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    for image in both(&world, &node) {
+        for fault in [Fault::None, Fault::All, Fault::Status(416), Fault::Later(429), Fault::OtherSize] {
+            let [would, done] = [&["--dry-run"][..], &[]].map(|extra| {
+                let outcome = upgrade(&node, serve(image.clone(), fault).port, extra).succeeds();
+                assert_eq!(outcome.stderr.contains("fetched"), fault != Fault::None, "{fault:?}: {}", outcome.stderr);
+                number(&outcome.json(), "bytes_fetched")
+            });
+            interrupt(&node);
+            assert!(would.abs_diff(done) < 100_000, "{fault:?}: {would} and {done}");
+        }
+    }
+}
+
+/// It is waited for once, and not for minutes.
+#[test]
+fn a_registry_that_is_silent_is_read_in_full() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let [_, image] = both(&world, &node);
+    let started = Instant::now();
+    let (_, said) = upgraded(&node, image, Fault::Silence);
+    assert!(said.contains("only 0 bytes came in 30 s (asked 1 times)") && said.contains("fetched"), "{said}");
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
+/// What the small files say is believed before anything is written. A part that has another bit there is found, whoever sent it,
+/// and what follows is no failure.
+#[test]
+fn a_bit_in_a_part_of_a_small_file_is_found() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let files = images::files(node.next.dir());
+    let mut image = chunked_in_one(&world, &files, "image");
+    let layer = image.layer_digest();
+    let layer = image.blobs[&layer].clone();
+    let at = |part: &[u8]| layer.windows(part.len()).position(|bytes| bytes == part).unwrap();
+    let small =
+        files.iter().filter(|(_, bytes)| bytes.len() < 4096).map(|(name, bytes)| (name, at(bytes), bytes.len()));
+    let small: Vec<_> = small.collect();
+    assert!(small.len() >= 3, "{small:?}");
+    // A digit of a sum, a name, a number of bytes, and the headers of the archive.
+    let inside = small.iter().flat_map(|(_, begin, len)| [*begin, begin + 63, begin + len / 2, begin + len - 2]);
+    let headers = small.iter().flat_map(|(_, begin, _)| [begin - 512, begin - 388, begin - 300]);
+    let places: BTreeSet<_> = inside.chain(headers).collect();
+    for (n, at) in places.into_iter().enumerate() {
+        let wrong = serve(image.clone(), Fault::Bit(at as u64));
+        let outcome = if n % 2 == 0 {
+            upgrade(&node, wrong.port, &[])
+        } else {
+            let own = serve(image.clone(), Fault::None);
+            let mirror = format!("127.0.0.1:{}=http://127.0.0.1:{}", own.port, wrong.port);
+            upgrade(&node, own.port, &["--mirror", &mirror])
+        };
+        assert_eq!(outcome.code, 0, "byte {at}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("is another one than its index says"), "byte {at}: {}", outcome.stderr);
+        slot_b_is_next(&node);
+        interrupt(&node);
+    }
+}
+
+/// A later entry takes the place of an earlier one, with an index as without.
+#[test]
+fn a_payload_in_place_of_another_one_in_its_layer_is_the_one_that_counts() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    world.payload.checksum().succeeds();
+    let both = [images::files(world.payload.dir()), images::files(node.next.dir())].concat();
+    let mut image = chunked_in_one(&world, &both, "image");
+    let bytes = image.layer_bytes();
+    let (fetched, said) = upgraded(&node, image, Fault::None);
+    assert!(fetched < bytes / 4 && !said.contains("all of"), "{fetched} of {bytes}: {said}");
 }
 
 /// Who runs it has to know.
@@ -74,7 +166,7 @@ fn a_mirror_is_told_from_its_registry() {
         (number(&outcome.json(), "bytes_fetched"), outcome.stderr)
     };
     let (_, said) = through(&all);
-    let named = format!("the mirror http://127.0.0.1:{} answers with all of layer", all.port);
+    let named = format!("the mirror http://127.0.0.1:{} answers with all of the layer", all.port);
     assert!(said.contains(&named), "{said}");
     let (fetched, said) = through(&lacking);
     assert!(fetched < bytes / 4 && !said.contains("all of"), "{fetched} of {bytes}: {said}");
@@ -113,13 +205,14 @@ fn a_mirror_with_a_wrong_index_is_passed_by() {
 
 #[test]
 fn what_can_be_mended_costs_little() {
-    for fault in [Fault::Short, Fault::ToTheEnd, Fault::RedirectOnce] {
+    for fault in [Fault::Short, Fault::ToTheEnd, Fault::RedirectOnce, Fault::AtMost(64 << 10)] {
         let world = World::new();
         let node = node(&world, &versions());
-        let mut image = chunked(&world, &node, "image");
-        let bytes = image.layer_bytes();
-        let (fetched, said) = upgraded(&node, image, fault);
-        assert!(fetched < bytes / 4 && !said.contains("all of"), "{fault:?}: {fetched} of {bytes}: {said}");
+        for mut image in both(&world, &node) {
+            let bytes = image.layer_bytes();
+            let (fetched, said) = upgraded(&node, image, fault);
+            assert!(fetched < bytes / 4 && !said.contains("all of"), "{fault:?}: {fetched} of {bytes}: {said}");
+        }
     }
 }
 
@@ -155,15 +248,40 @@ fn a_hostile_index_costs_traffic_alone() {
     ];
     let world = World::new();
     let node = node(&world, &versions());
-    let mut image = chunked(&world, &node, "image");
-    let bytes = image.layer_bytes();
-    for (name, edit, why) in edits {
-        let mut index = image.index();
-        edit(&mut index);
-        let (fetched, said) = upgraded(&node, image.clone().with_index(index), Fault::None);
-        assert!(said.contains(why) && said.contains("all of the layer is fetched"), "{name}: {said}");
-        assert!(fetched >= bytes && fetched < bytes * 5 / 4, "{name}: {fetched} of {bytes}");
+    for (mut image, times) in both(&world, &node).into_iter().zip([5, 9]) {
+        let bytes = image.layer_bytes();
+        for (name, edit, why) in edits {
+            let mut index = image.index();
+            edit(&mut index);
+            let (fetched, said) = upgraded(&node, image.clone().with_index(index), Fault::None);
+            assert!(said.contains(why) && said.contains("all of the layer is fetched"), "{name}: {said}");
+            assert!(fetched >= bytes && fetched < bytes * times / 4, "{name}: {fetched} of {bytes}");
+        }
     }
+}
+
+/// It is refused before it comes: memory and traffic are bounded by what the layer is.
+#[test]
+fn an_index_out_of_proportion_is_not_fetched() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let mut image = chunked(&world, &node, "image");
+    let (bytes, mut index) = (image.layer_bytes(), image.index());
+    // Chunks of six bytes.
+    let chunks = usize::try_from(bytes / 6).unwrap();
+    index.truncate(64 + 64 * usize::from(index[56]));
+    index[52..56].copy_from_slice(&(chunks as u32).to_le_bytes());
+    for n in 0..chunks {
+        let len = if n + 1 == chunks { bytes as u32 - 6 * n as u32 } else { 6 };
+        index.extend([&len.to_le_bytes()[..], &(n as u64).to_le_bytes()].concat());
+    }
+    let image = image.with_index(index.clone());
+    let server = serve(image, Fault::None);
+    let outcome = upgrade(&node, server.port, &[]).succeeds();
+    assert!(outcome.stderr.contains("is no size up to"), "{}", outcome.stderr);
+    let fetched = number(&outcome.json(), "bytes_fetched");
+    assert!(fetched < bytes * 5 / 4, "{fetched} of {bytes}");
+    assert!(!server.requests().iter().any(|request| request.target.ends_with(&digest(&index))));
 }
 
 /// The index is well made and lies: what it has reused is not the payload's. That shows in the digests of the files.
@@ -171,18 +289,19 @@ fn a_hostile_index_costs_traffic_alone() {
 fn an_index_that_lies_is_found_by_the_digests() {
     let world = World::new();
     let node = node(&world, &versions());
-    let mut image = chunked(&world, &node, "image");
-    let bytes = image.layer_bytes();
-    let index = image.index();
-    let swapped = lying(&index);
-    let (fetched, said) = upgraded(&node, image.clone().with_index(swapped), Fault::None);
-    assert!(said.contains("is not the payload's: all of it is fetched"), "{said}");
-    assert!(fetched >= bytes && fetched < bytes * 5 / 4, "{fetched} of {bytes}");
-    // A file is said to lie elsewhere.
-    let mut moved = index.clone();
-    moved[64] ^= 2;
-    let (_, said) = upgraded(&node, image.with_index(moved), Fault::None);
-    assert!(said.contains("does not list"), "{said}");
+    for mut image in both(&world, &node) {
+        let bytes = image.layer_bytes();
+        let index = image.index();
+        let swapped = lying(&index);
+        let (fetched, said) = upgraded(&node, image.clone().with_index(swapped), Fault::None);
+        assert!(said.contains("is not the payload's: all of it is fetched"), "{said}");
+        assert!(fetched >= bytes && fetched < bytes * 5 / 4, "{fetched} of {bytes}");
+        // A file is said to lie elsewhere.
+        let mut moved = index.clone();
+        moved[64] ^= 2;
+        let (_, said) = upgraded(&node, image.with_index(moved), Fault::None);
+        assert!(said.contains("does not list"), "{said}");
+    }
 }
 
 /// Signed with the image, and of an earlier build of it.

@@ -50,6 +50,20 @@ fn chunked(world: &World, node: &Node, name: &str) -> Image {
     Image::of(&layout)
 }
 
+/// The same with all in one layer, in this order, as `COPY payload/` makes it: the small files are read by parts, too.
+fn chunked_in_one(world: &World, files: &[(String, Vec<u8>)], name: &str) -> Image {
+    let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let layout = Layout::new(&world.path(name));
+    images::Image::new(vec![images::layer(files, &names, Pack::Gzip)]).write(&layout, "1");
+    chunk(&layout);
+    Image::of(&layout)
+}
+
+/// Both: with checksums in a layer of their own, and in one.
+fn both(world: &World, node: &Node) -> [Image; 2] {
+    [chunked(world, node, "image"), chunked_in_one(world, &images::files(node.next.dir()), "one")]
+}
+
 fn chunk(layout: &Layout) -> Value {
     let image = format!("{}:1", layout.source());
     Outcome::of(&mut installer(["chunk", &image, "--progress=none", "--output=json"])).succeeds().json()
@@ -166,9 +180,12 @@ fn only_what_changed_is_fetched() {
     let index = images::digest(&image.index());
     let server = serve(image, Fault::None);
     let indexes = || server.requests().iter().filter(|r| r.target.ends_with(&index)).count();
-    // A dry run knows it, and fetches the index alone.
+    // A dry run knows it, and fetches the index alone, and a byte, which tells whether the registry sends parts.
     let would = upgrade(&node, server.port, &["--dry-run"]).succeeds().json();
-    assert!(!server.requests().iter().any(|r| r.target.ends_with(&layer)));
+    let of_layer = server.requests().into_iter().filter(|r| r.target.ends_with(&layer));
+    let asked: Vec<_> = of_layer.map(|r| r.header("range").unwrap().to_owned()).collect();
+    let [first, last] = [0, 1].map(|n| asked[0]["bytes=".len()..].split('-').nth(n).unwrap().to_owned());
+    assert!(asked.len() == 1 && first == last, "{asked:?}");
     assert_eq!(indexes(), 1, "by a dry run");
     let outcome = upgrade(&node, server.port, &[]).succeeds();
     assert_eq!(indexes(), 2, "by an upgrade");
@@ -200,11 +217,7 @@ fn small_files_behind_large_ones_cost_little() {
     let node = node(&world, &versions());
     let mut files = images::files(node.next.dir());
     for (name, fault) in [("by-name", Fault::None), ("by-size", Fault::None), ("whole", Fault::All)] {
-        let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
-        let layout = Layout::new(&world.path(name));
-        images::Image::new(vec![images::layer(&files, &names, Pack::Gzip)]).write(&layout, "1");
-        chunk(&layout);
-        let mut image = Image::of(&layout);
+        let mut image = chunked_in_one(&world, &files, name);
         let bytes = image.layer_bytes();
         let outcome = upgrade(&node, serve(image, fault).port, &[]).succeeds();
         let fetched = number(&outcome.json(), "bytes_fetched");

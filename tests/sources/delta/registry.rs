@@ -7,6 +7,8 @@ use std::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use slipway_test_support::registry::server::{Request, Server, head, reply};
@@ -29,8 +31,24 @@ pub enum Fault {
     OtherStart,
     /// Other bytes.
     OtherBytes,
+    /// One bit of the byte there.
+    Bit(u64),
     /// More than was asked for.
     ToTheEnd,
+    /// No more than so many bytes at once.
+    AtMost(usize),
+    /// 200 with the part alone.
+    PartOnly,
+    /// No `Content-Range`.
+    Untold,
+    /// As answers to several ranges have it.
+    Multipart,
+    /// `Retry-After` with this status.
+    Later(u16),
+    /// Nothing at all.
+    Silence,
+    /// The same as `Later` with 429, for the index instead.
+    IndexLater,
     /// The bytes are elsewhere, at an address that is good once.
     RedirectOnce,
     /// The address has expired before it is used.
@@ -72,6 +90,9 @@ pub fn serve(image: Image, fault: Fault) -> Server {
                 let again = !used.lock().unwrap().insert("whole".to_owned());
                 whole(out, bytes, fault, again)
             }
+            None if fault == Fault::IndexLater && bytes.starts_with(b"slipchk1") => {
+                reply(out, 429, &[("Retry-After", "60")], b"")
+            }
             None => reply(out, 200, &[], bytes),
         }
     })
@@ -104,7 +125,21 @@ fn part(out: &mut dyn Write, bytes: &[u8], start: usize, last: Option<usize>, fa
         Fault::OtherSize => told_total += 1,
         Fault::OtherStart => told_start += 1,
         Fault::OtherBytes => content[0] ^= 1,
+        Fault::Bit(at) if (start..end).contains(&(at as usize)) => content[at as usize - start] ^= 1,
         Fault::ToTheEnd => content = bytes[start..].to_vec(),
+        Fault::AtMost(most) => content.truncate(most),
+        Fault::PartOnly => return reply(out, 200, &[], &content),
+        Fault::Untold => return reply(out, 206, &[], &content),
+        Fault::Multipart => {
+            let told = format!("--x\r\nContent-Range: bytes {start}-{}/{total}\r\n\r\n", end - 1);
+            let body = [told.as_bytes(), &content, b"\r\n--x--"].concat();
+            return reply(out, 206, &[("Content-Type", "multipart/byteranges; boundary=x")], &body);
+        }
+        Fault::Later(status) => return reply(out, status, &[("Retry-After", "60")], b""),
+        Fault::Silence => {
+            thread::sleep(Duration::from_secs(600));
+            return Ok(());
+        }
         Fault::Gone(_) => return reply(out, 404, &[], b""),
         _ => {}
     }

@@ -72,6 +72,29 @@ fn what_is_no_image_in_a_layout_is_refused() {
     }
 }
 
+/// The image is good: to copy it again would not help.
+#[test]
+fn a_layer_with_more_files_than_an_index_lists_is_told() {
+    let world = World::new();
+    let node = node(&world, &versions());
+    let files = images::files(node.next.dir());
+    let kernel = files.iter().find(|(name, _)| name == "vmlinuz").unwrap();
+    for (more, is_good) in [(13, true), (14, false)] {
+        let files = [&vec![kernel.clone(); more][..], &files].concat();
+        let layout = Layout::new(&world.path(&format!("image-{more}")));
+        let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+        images::Image::new(vec![images::layer(&files, &names, Pack::Gzip)]).write(&layout, "1");
+        let source = format!("{}:1", layout.source());
+        let outcome = Outcome::of(&mut installer(["chunk", &source, "--progress=none"]));
+        if is_good {
+            outcome.succeeds();
+        } else {
+            let said = outcome.exits(2).says(&["17 files, more than the limit of 16", "each file of the payload once"]);
+            assert!(!said.stderr.contains("pull the image again"), "{}", said.stderr);
+        }
+    }
+}
+
 /// A reader of what zstd:chunked or eStargz say would look for their table in a plain archive.
 #[test]
 fn what_is_said_of_the_old_bytes_goes_with_them() {
@@ -214,6 +237,27 @@ fn signatures_are_made_afterwards() {
     let outcome = upgrade(&node, debian.port, &[&signer.trusted()]).succeeds().json();
     assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
     slot_b_is_next(&node);
+}
+
+/// It lies beside the prepared image, as the index does, and takes nothing away.
+#[test]
+fn what_is_attested_of_it_goes_along() {
+    let world = World::new();
+    let (node, layout) = prepared(&world);
+    chunk(&layout);
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let (image, file) = (format!("{}:1", layout.source()), world.path("sbom.json"));
+    fs::write(&file, r#"{"bomFormat": "CycloneDX"}"#).unwrap();
+    let predicate = format!("--predicate={}", file.display());
+    let attest = ["attest", &image, &predicate, "--type=cyclonedx", "--key", &signer.private(), "--progress=none"];
+    Outcome::of(&mut installer(attest)).succeeds();
+    let debian = registry_of(&world, &layout);
+    let source = format!("docker://127.0.0.1:{}/os:1", debian.port);
+    let inspect = ["inspect", &source, "--plain-http", "--output=json", "--progress=none"];
+    let seen = Outcome::of(&mut installer(inspect)).succeeds().json();
+    assert_eq!((&seen["signatures"][0]["form"], seen["chunks"].as_array().unwrap().len()), (&json!("bundle"), 1));
+    let outcome = upgrade(&node, debian.port, &[]).succeeds().json();
+    assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
 }
 
 /// Pushed by us.

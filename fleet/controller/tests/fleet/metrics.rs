@@ -72,7 +72,7 @@ fn the_numbers_are_those_of_the_objects() {
     assert_eq!((of_pool("grants") as usize, all["slipway_fleet_ledger_epoch"]), (site.ledger().grants.len(), 2.0));
     let state = format!("slipway_fleet_pool_state{{pool=\"p\",state=\"{}\"}}", site.pool_status().state);
     assert_eq!(all[&state], 1.0);
-    // These nodes have fetched nothing, and say so.
+    // No staging has ended, so nothing is known of what it has moved.
     assert_eq!(all["slipway_fleet_payload_moved_bytes{pool=\"p\",from=\"registry\"}"], 0.0);
     assert!(of_pool("certificate_expiry_timestamp_seconds") > Timestamp::now().as_second() as f64);
     assert_eq!(all["slipway_fleet_channel_takes{channel=\"stable\",version=\"1.0.0\"}"], 1.0);
@@ -87,6 +87,11 @@ fn the_numbers_are_those_of_the_objects() {
     let is_free = |numbers: &BTreeMap<String, f64>| numbers["slipway_fleet_grants{pool=\"p\"}"] == 0.0;
     site.until("no grant is held", |_| is_free(&numbers(port)));
     assert!(!numbers(port).contains_key(&state));
+    // What each of them has moved is added up.
+    let all = numbers(port);
+    let bytes = |of: &str| all[&format!("slipway_fleet_payload_{of}}}")];
+    let moved = |from: &str| bytes(&format!("moved_bytes{{pool=\"p\",from=\"{from}\""));
+    assert_eq!([moved("registry"), moved("slots"), bytes("written_bytes{pool=\"p\"")], [3000.0, 27_000.0, 6000.0]);
     // A registry is not asked without pause where its answer cannot be written.
     let answered = "slipway_fleet_channel_looks_total{channel=\"stable\",result=\"Answered\"}";
     let rights = manifest_of("rights.yaml")[0]["rules"].clone();

@@ -210,7 +210,8 @@ impl State {
                 self.disk.payloads[other] = named;
                 let components = named.and_then(|named| self.components.get(&named)).cloned();
                 self.disk.components[other] = components.unwrap_or_default();
-                return Tried::Done(Learned::Staged(Installed { slot: other, payload: named }, Moved::default()));
+                let moved = Moved { fetched: 1000, reused: 9000, written: 2000 };
+                return Tried::Done(Learned::Staged(Installed { slot: other, payload: named }, moved));
             }
             Step::Prove if self.is_sick() => {
                 self.skipped += 300;

@@ -94,7 +94,7 @@ pub const LIES: [Lie; 38] = [
     ("upgrades that came back, and why not", |of| of.ended = ended(v1::Goal::Upgrade, false, None)),
     ("denied, in many words", |of| of.denied = vec![Denied { payload: payload(NEW).into(), why: worst() }; 100]),
     ("bytes", |of| {
-        let moved = Some(Moved { fetched: u64::MAX, reused: u64::MAX });
+        let moved = Some(Moved { fetched: u64::MAX, reused: u64::MAX, written: u64::MAX });
         let payload = payload(NEW).into();
         of.ended = vec![Ended { goal: 1, payload, moved, ..Ended::default() }; 100];
     }),

@@ -127,9 +127,12 @@ fn remarks(pool: &Pool) -> Vec<String> {
     let paused = pool.paused.as_ref().filter(|_| pool.state != "Paused").map(|word| format!("paused by {word}"));
     let skip = pool.skip.iter().map(|skip| format!("{} is left out by {}", skip.node, skip.word));
     let now = pool.run_now.as_ref().map(|now| format!("no window holds it back until {:.0}: {}", now.until, now.word));
-    let MovedBytes { fetched, reused } = pool.moved;
-    let moved = (fetched > 0)
-        .then(|| format!("{} came from the registry, {} from the nodes' slots", approx(fetched), approx(reused)));
+    let MovedBytes { fetched, reused, written } = pool.moved;
+    let [from_registry, from_slots, written] = [fetched, reused, written].map(approx);
+    let said = || {
+        format!("{from_registry} came from the registry, {from_slots} from the nodes' slots; {written} were written")
+    };
+    let moved = (fetched > 0).then(said);
     unattended.into_iter().chain(behind).chain(paused).chain(now).chain(skip).chain(moved).collect()
 }
 
@@ -329,7 +332,7 @@ mod tests {
             paused: None,
             run_now: None,
             skip: Vec::new(),
-            moved: MovedBytes { fetched: 40 << 20, reused: 900 << 20 },
+            moved: MovedBytes { fetched: 40 << 20, reused: 900 << 20, written: 300 << 20 },
             rollout: Some(rollout),
             others: Vec::new(),
         };
@@ -353,7 +356,7 @@ workers  Running  3 of 8 nodes done
   image docker://registry.example/os:2
   n4: it is being upgraded, with the grant 6
   no controller has looked since the pool was changed
-  40 MiB came from the registry, 900 MiB from the nodes' slots
+  40 MiB came from the registry, 900 MiB from the nodes' slots; 300 MiB were written
   wave 1  over          #
   wave 2  goes on       ##>...
   wave 3  waits         x

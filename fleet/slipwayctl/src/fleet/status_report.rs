@@ -99,6 +99,8 @@ pub struct MovedBytes {
     pub fetched: u64,
     /// Bytes that the nodes' own slots had already.
     pub reused: u64,
+    /// Bytes that were written into slots: the others were in place.
+    pub written: u64,
 }
 
 /// A rollout that is followed.
@@ -366,6 +368,7 @@ fn moved<'u>(upgrades: impl Iterator<Item = &'u &'u NodeUpgrade>) -> MovedBytes 
     upgrades.filter_map(|upgrade| upgrade.status.as_ref()).fold(MovedBytes::default(), |all, status| MovedBytes {
         fetched: all.fetched.saturating_add(status.bytes_fetched.unwrap_or_default()),
         reused: all.reused.saturating_add(status.bytes_reused.unwrap_or_default()),
+        written: all.written.saturating_add(status.bytes_written.unwrap_or_default()),
     })
 }
 

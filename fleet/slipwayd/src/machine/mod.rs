@@ -251,7 +251,8 @@ impl Machine {
         let is_in = |slot: Slot| report.payload.is_some() && disk.payloads[slot] == report.payload;
         match [!disk.running, disk.running].into_iter().find(|slot| is_in(*slot)) {
             Some(slot) => {
-                let moved = Moved { fetched: report.bytes_fetched, reused: report.bytes_reused };
+                let (fetched, reused) = (report.bytes_fetched, report.bytes_reused);
+                let moved = Moved { fetched, reused, written: report.bytes_written };
                 Tried::Done(Learned::Staged(Installed { slot, payload: report.payload }, moved))
             }
             None => Tried::Failed("the payload is in no slot although it was staged".to_owned()),

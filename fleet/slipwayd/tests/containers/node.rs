@@ -176,6 +176,13 @@ impl Node {
         self.reference(tag)
     }
 
+    /// Prepare an image in the registry for delta upgrades.
+    pub fn prepare(&self, tag: &str) {
+        let image = format!("{}:{tag}", self.layout.source());
+        let chunked = self.run(&["chunk", &image, "--progress=none"]);
+        assert!(chunked.status.success(), "{}", String::from_utf8_lossy(&chunked.stderr));
+    }
+
     /// The name of an image in the registry, whether it is there or not.
     pub fn reference(&self, tag: &str) -> String {
         format!("docker://127.0.0.1:{}/os:{tag}", self.registry.port)

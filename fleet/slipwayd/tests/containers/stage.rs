@@ -64,6 +64,22 @@ fn the_images_own_installer_writes_the_slot() {
     });
 }
 
+/// Of an image that is prepared for delta upgrades.
+#[test]
+fn what_the_slots_hold_is_not_fetched_again() {
+    by_both(|node| {
+        let source = node.image("1", Some(HONEST));
+        let whole = node.stage(&source, &Heard::default());
+        let Tried::Done(Learned::Staged(_, whole)) = whole else { panic!("{whole:?}") };
+        // The same payload in an image of another digest, which the slot does not know.
+        node.prepare("1");
+        let tried = node.stage(&source, &Heard::default());
+        let Tried::Done(Learned::Staged(_, moved)) = tried else { panic!("{tried:?}") };
+        assert!(moved.reused > 50_000 && moved.fetched < whole.fetched, "{whole:?} {moved:?}");
+        node.is_clear();
+    });
+}
+
 /// Found on a Debian of mmdebstrap, which has no /etc/hosts.
 #[test]
 fn the_node_has_nothing_in_etc() {
