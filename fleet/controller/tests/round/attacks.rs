@@ -158,23 +158,6 @@ fn a_soak_is_as_long_as_the_controllers_have_seen_it_whatever_a_node_says() {
 }
 
 #[test]
-fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
-    let mut scene = Scene::new(2);
-    scene.roll();
-    let blocked = Some("manifest nope: 404 Not Found".to_owned());
-    let operation =
-        Operation { goal: v1::Goal::Stage.into(), step: v1::Step::Stage.into(), blocked, ..Operation::default() };
-    (0..2).for_each(|n| scene.says(n).operation = Some(operation.clone()));
-    let round = scene.round();
-    let pool_round = round.pools["p"].as_ref().unwrap();
-    let rollout = report::rollout(&scene.objects.rollouts[0], pool_round, now());
-    let pool = report::pool(pool_round, None, now());
-    for message in [told(&scene, &round, 0).message, rollout.message, pool.message] {
-        assert!(message.contains("404 Not Found"), "{message}");
-    }
-}
-
-#[test]
 fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     let mut scene = staged(2);
     let round = scene.round();

@@ -15,6 +15,7 @@ mod holders;
 mod hostile;
 mod kubernetes;
 mod kubernetes_job;
+mod own_words;
 mod page;
 mod refused;
 mod scene;
