@@ -141,7 +141,7 @@ fn told(
         if observed.report.is_none() && ledger.held(uid).is_some() {
             let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
             let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
-            rebooting.insert(uid.to_owned(), Reboot::expected(since));
+            rebooting.insert(uid.to_owned(), Reboot::expected(since, desired.pool.spec.reboot_deadline));
         }
         nodes.push(observed);
     }

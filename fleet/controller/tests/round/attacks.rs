@@ -178,6 +178,13 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     let later = told(&scene, &round, n);
     assert_eq!(later.reason, "SilentWithGrant");
     assert!(later.message.contains("unblock") && later.silent_since == Some(now() - 21.minutes()), "{later:?}");
+    // Where firmware takes longer the pool says so.
+    scene.pool("p", json!({ "rebootDeadline": "1h" }));
+    let at = |scene: &Scene, minutes: i64| told(scene, &scene.round_at(now() + minutes.minutes()), n);
+    let still = at(&scene, 38);
+    assert!(still.reason == "Rebooting" && still.message.contains("before 2026-06-01T12:39:00Z"), "{still:?}");
+    assert!(!still.message.contains("unblock"), "{still:?}");
+    assert_eq!(at(&scene, 40).reason, "SilentWithGrant");
     // Where no node can be asked, its silence says nothing, and nobody is told to free its grant.
     let why = NoReport::Unasked("tls.crt: no such file".to_owned());
     scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(why);
