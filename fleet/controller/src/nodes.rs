@@ -106,14 +106,14 @@ impl Nodes {
                         let trust = trust.map_err(NoReport::Unasked)?;
                         status(&trust, to).await.map_err(NoReport::Silent)
                     };
-                    NodeReading { status: status.await, at: Timestamp::now() }
+                    NodeReading { status: status.await, at: Timestamp::now(), refused: None }
                 }
             };
             Question { uid: uid(node).to_owned(), address, ask }
         };
         let own = trust.as_ref().err().cloned();
         let answers = self.slow.look(nodes.iter().map(question).collect()).await;
-        let late = || NodeReading { status: Err(late(own.clone())), at: Timestamp::now() };
+        let late = || NodeReading { status: Err(late(own.clone())), at: Timestamp::now(), refused: None };
         let mut readings = answers.into_iter().map(|(uid, reading)| (uid, reading.unwrap_or_else(late))).collect();
         blame_no_node(&mut readings);
         readings
@@ -251,7 +251,7 @@ mod tests {
     fn where_no_node_answers_none_of_them_is_blamed() {
         let silent = || Err(NoReport::Silent("no route".to_owned()));
         let readings = |all: Vec<Result<StatusResponse, NoReport>>| {
-            let reading = |status| NodeReading { status, at: Timestamp::UNIX_EPOCH };
+            let reading = |status| NodeReading { status, at: Timestamp::UNIX_EPOCH, refused: None };
             let all = all.into_iter().enumerate().map(|(n, status)| (n.to_string(), reading(status)));
             let mut all: BTreeMap<_, _> = all.collect();
             blame_no_node(&mut all);

@@ -46,11 +46,12 @@ pub struct Reboot {
 }
 
 impl Reboot {
-    /// As long as a node may be away before a person has to look: twice what a trial may take, and a start on top.
-    const LIMIT: PositiveDuration = PositiveDuration::from_minutes(20);
+    /// As long as a node may be away before a person has to look, where its pool does not say it: twice what a trial may take,
+    /// and a start on top. It is not learned from earlier reboots: an outage would count as a slow one.
+    const DEADLINE: PositiveDuration = PositiveDuration::from_minutes(20);
 
     /// Of a node that has not answered since then.
-    pub fn expected(since: Timestamp) -> Self {
-        Self { since, until: Self::LIMIT.after(since) }
+    pub fn expected(since: Timestamp, deadline: Option<PositiveDuration>) -> Self {
+        Self { since, until: deadline.unwrap_or(Self::DEADLINE).after(since) }
     }
 }

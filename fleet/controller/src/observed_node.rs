@@ -43,6 +43,8 @@ pub struct NodeReading {
     pub status: Result<StatusResponse, NoReport>,
     /// When the answer had come.
     pub at: Timestamp,
+    /// Why it did not do what this controller asked for last; `None` if it did, or was asked for nothing.
+    pub refused: Option<String>,
 }
 
 /// The UID of a Node; each object of an API server has one.
@@ -159,6 +161,12 @@ pub fn stagings(status: &StatusResponse, rollout: &str, node: &str) -> u64 {
 pub fn blocker(status: &StatusResponse) -> Option<String> {
     let operation = status.operation.as_ref()?;
     operation.blocked.as_ref().map(|blocked| format!("{}: {blocked}", enum_name::of::<Step>(operation.step)))
+}
+
+/// The faults of a node on which nothing is under way, in its own words.
+pub fn ill(status: &StatusResponse) -> Option<String> {
+    let reasons = &status.health.as_ref().filter(|_| status.operation.is_none())?.reasons;
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// True if one of these rollouts has asked for this staging, with or without `any_version`. A name that is no UUID tells

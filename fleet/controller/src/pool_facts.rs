@@ -105,6 +105,10 @@ pub struct Told {
     pub unclear: BTreeMap<String, NoReport>,
     /// The obstacle of a node's operation, in its own words.
     pub blockers: BTreeMap<String, String>,
+    /// The faults of a node on which nothing is under way, in its own words.
+    pub ill: BTreeMap<String, String>,
+    /// Why a node did not do what it was asked for in the round before.
+    pub refused: BTreeMap<String, String>,
     /// Nodes that went silent in the middle of their upgrade.
     pub rebooting: BTreeMap<String, Reboot>,
 }
@@ -121,6 +125,7 @@ fn told(
     let (payload, image) = (plan.payload, desired.image_of(plan.payload));
     let wanted = Wanted { payload, rollouts, image, any_version: desired.pool.spec.allow_any_version };
     let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut ill, mut refused) = (BTreeMap::new(), BTreeMap::new());
     let mut nodes = Vec::new();
     for node in members.in_pool(name) {
         let uid = observed_node::uid(node);
@@ -131,14 +136,16 @@ fn told(
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         let status = look.and_then(|look| look.status.as_ref().ok());
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
+        ill.extend(status.and_then(observed_node::ill).map(|why| (uid.to_owned(), why)));
+        refused.extend(look.and_then(|look| look.refused.clone()).map(|why| (uid.to_owned(), why)));
         if observed.report.is_none() && ledger.held(uid).is_some() {
             let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
             let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
-            rebooting.insert(uid.to_owned(), Reboot::expected(since));
+            rebooting.insert(uid.to_owned(), Reboot::expected(since, desired.pool.spec.reboot_deadline));
         }
         nodes.push(observed);
     }
-    (nodes, Told { unclear, blockers, rebooting })
+    (nodes, Told { unclear, blockers, ill, refused, rebooting })
 }
 
 /// The attempts of nodes, with the grants that were read: some of them are freed in this round.

@@ -58,12 +58,14 @@ pub struct Controller {
     page: Arc<Page>,
     /// By pool: why a NodeUpgrade could not be written in the last round.
     untold: Mutex<BTreeMap<String, String>>,
+    /// By node: why it did not do what it was asked for in the last round. Its Rollout is written before nodes are asked.
+    refusals: Mutex<BTreeMap<String, String>>,
 }
 
 impl Controller {
     /// One that runs on the node `own`.
     pub fn new(cluster: Cluster, nodes: Nodes, own: Option<String>) -> Self {
-        Self { cluster, nodes, own, page: Arc::default(), untold: Mutex::default() }
+        Self { cluster, nodes, own, page: Arc::default(), untold: Mutex::default(), refusals: Mutex::default() }
     }
 
     /// The page of the last round.
@@ -96,7 +98,7 @@ impl Controller {
     async fn reconcile_with(&self, ledger: &DisruptionLedger, objects: &Objects) -> Result<Requeue> {
         let members = Members::new(objects);
         let read = ledger.status.clone().unwrap_or_default();
-        let readings = self.nodes.look(&to_look(objects, &members, &read)).await;
+        let readings = self.look(objects, &members, &read).await;
         if self.is_behind(ledger, &readings).await? {
             return Ok(Requeue::Now);
         }
@@ -127,6 +129,7 @@ impl Controller {
         let mut again = if round.ledger == read { Requeue::Later } else { Requeue::Now };
         let mut answers = self.ask(objects, &readings, &round).await;
         answers.extend(self.delete(&replacement_facts, &round, looked).await?);
+        self.keep_refusals(&answers);
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Requeue::Now;
         }
@@ -154,6 +157,24 @@ impl Controller {
         self.page.set(page(&round, &members, &readings, (&answers, &refused), now));
         self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
         Ok(again)
+    }
+
+    /// What the nodes say, with what they said to the requests of the last round.
+    async fn look(&self, objects: &Objects, members: &Members<'_>, read: &Ledger) -> BTreeMap<String, NodeReading> {
+        let mut readings = self.nodes.look(&to_look(objects, members, read)).await;
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (uid, reading) in &mut readings {
+            reading.refused = refusals.remove(uid);
+        }
+        readings
+    }
+
+    fn keep_refusals(&self, answers: &BTreeMap<String, Answer>) {
+        let refused = answers.iter().filter_map(|(uid, answer)| match answer {
+            Answer::Refused(why) => Some((uid.clone(), why.clone())),
+            _ => None,
+        });
+        *self.refusals.lock().unwrap_or_else(PoisonError::into_inner) = refused.collect();
     }
 
     /// The version of the API server, if a node depends on it. Few payloads name their kubelet. Without an answer their

@@ -9,11 +9,7 @@ use slipway_fleet_objects::{
     rollout::{ApprovalRecord, FINISHED, INCOMPLETE, Replacing, Rollout, RolloutStatus, SUPERSEDED},
     upgrade::NodeUpgradeStatus,
 };
-use slipway_node_api::{
-    enum_name,
-    text::clean_and_cut,
-    v1::{StatusResponse, Step as NodeStep},
-};
+use slipway_node_api::{enum_name, text::clean_and_cut, v1::Step as NodeStep};
 use slipway_rollout::{
     blocked::{Blocked, soak},
     decide::{Action, BlockedNode, Decision},
@@ -27,7 +23,7 @@ use crate::{
     plans,
     pools::Problem,
     round::{PoolRound, Superseded},
-    sentences::{LONGEST, brief, goes_on, is_silent, reboot, sentence_of_node, short},
+    sentences::{LONGEST, brief, goes_on, is_silent, own_words, reboot, sentence_of_node, short},
 };
 
 pub use crate::sentences::{blocked_reason, sentence};
@@ -77,13 +73,19 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
     let stopped = [("Denied", denied), ("Aborted", facts.aborted.as_ref()), ("Paused", paused.as_ref())];
     if let Some((state, why)) = stopped.into_iter().find_map(|(state, why)| Some((state, why?))) {
         let more = back(pool_round) + &keeps_waiting(pool_round);
+        let more = if more.is_empty() { kept_too(pool_round, None) } else { more };
         return Headline { state, message: clean_and_cut(why, LONGEST.saturating_sub(more.len())) + &short(more) };
     }
     let named = |blocked: &BlockedNode| format!("{}: {}", blocked.node.name, sentence(pool_round, blocked));
     let busy: Vec<&BlockedNode> = decision.blocked.iter().filter(|of| is_busy(pool_round, of)).collect();
-    if let Some(first) = busy.first() {
+    // Of several the one that says what keeps it: a person may have to do something about that.
+    let kept = busy.iter().find(|of| !own_words(pool_round, of).is_empty());
+    if let Some(first) = kept.or(busy.first()) {
         let more = if busy.len() > 1 { format!("; and {} more", busy.len() - 1) } else { String::new() };
-        return Headline { state: "Running", message: short(named(first) + &more) };
+        return Headline {
+            state: "Running",
+            message: short(named(first) + &more + &kept_too(pool_round, Some(first))),
+        };
     }
     let first = decision.blocked.first();
     // No node could be planned: nothing is over yet.
@@ -93,8 +95,16 @@ pub fn headline(pool_round: &PoolRound) -> Headline {
         return over(decision, named);
     }
     let soaks = decision.soaks.map(|until| soak(decision.passed + 1, until, decision.interruption.as_ref()));
-    let message = first.map(named).or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
+    let first = first.map(|of| named(of) + &kept_too(pool_round, Some(of)));
+    let message = first.or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
     Headline { state: "Waiting", message: short(message) }
+}
+
+/// The first node that says itself what keeps it, where none is named that does.
+fn kept_too(pool_round: &PoolRound, named: Option<&BlockedNode>) -> String {
+    let says = |of: &BlockedNode| !own_words(pool_round, of).is_empty();
+    let other = pool_round.decision.blocked.iter().find(|of| says(of)).filter(|_| !named.is_some_and(says));
+    other.map(|of| format!("; {}: {}", of.node.name, brief(pool_round, of))).unwrap_or_default()
 }
 
 /// Why it is paused: by a person, and by the controllers themselves, whose pause stays when the person's is taken back.
@@ -380,7 +390,10 @@ pub fn nodes<'a>(
         let blocked = blocked
             .get(uid)
             .map(|blocked| (blocked_reason(pool_round, blocked), sentence_of_node(pool_round, blocked)));
+        // In the round after this one the sentence has it.
+        let is_new = !pool_round.refused.contains_key(uid);
         let refused = if let Some(Answer::Refused(why)) = answers.get(uid) { Some(why.as_str()) } else { None };
+        let refused = refused.filter(|_| is_new);
         let mut status = node(observed, blocked, readings.get(uid), refused);
         status.token = pool_round.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
@@ -403,8 +416,7 @@ fn node(
 ) -> NodeUpgradeStatus {
     let (reason, message) = blocked.unwrap_or_else(|| ("Done", "it runs the payload, and is well".to_owned()));
     let status = look.and_then(|look| look.status.as_ref().ok());
-    let more = [ill(status).filter(|_| reason == "NotWell" || reason == "UnderWay"), refused.map(str::to_owned)];
-    let message = more.into_iter().flatten().fold(message, |all, more| format!("{all} ({more})"));
+    let message = refused.map_or_else(|| message.clone(), |why| format!("{message} ({why})"));
     let report = observed.report.as_ref();
     NodeUpgradeStatus {
         reason: reason.to_owned(),
@@ -421,14 +433,4 @@ fn node(
 pub fn stuck(problem: &Problem) -> NodeUpgradeStatus {
     let (reason, message) = (problem.reason().to_owned(), short(problem.to_string()));
     NodeUpgradeStatus { reason, message, ..NodeUpgradeStatus::default() }
-}
-
-/// The faults, where nothing is under way.
-fn ill(status: Option<&StatusResponse>) -> Option<String> {
-    let status = status?;
-    if status.operation.is_some() {
-        return None;
-    }
-    let reasons = &status.health.as_ref()?.reasons;
-    (!reasons.is_empty()).then(|| reasons.join("; "))
 }

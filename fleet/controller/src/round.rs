@@ -77,6 +77,10 @@ pub struct PoolRound {
     pub unclear: BTreeMap<String, NoReport>,
     /// The obstacle of a node's operation, in its own words, by UID.
     pub blockers: BTreeMap<String, String>,
+    /// The faults of a node on which nothing is under way, in its own words, by UID.
+    pub ill: BTreeMap<String, String>,
+    /// Why a node did not do what it was asked for in the round before, by UID.
+    pub refused: BTreeMap<String, String>,
     /// Nodes that went silent in the middle of their upgrade, by UID: since when, and until when they may be rebooting.
     pub rebooting: BTreeMap<String, Reboot>,
     /// The names of nodes that the pool's labels name, too, and the older pool that has each.
@@ -296,14 +300,14 @@ fn evidence(observation: Observation<'_>, ledger: &Ledger) -> Vec<Evidence> {
 }
 
 fn pool_round(desired: DesiredState, name: &str, seen: Seen, members: &Members<'_>, now: Timestamp) -> PoolRound {
-    let Seen { facts, rollout, leaves, told: Told { unclear, blockers, rebooting } } = seen;
+    let Seen { facts, rollout, leaves, told: Told { unclear, blockers, ill, refused, rebooting } } = seen;
     let mut decision = decide(&facts, now);
     if leaves {
         leave(&mut decision);
     }
     let shared = members.shared(name).iter();
     let shared = shared.map(|(node, pool)| (observed_node::name(node).to_owned(), (*pool).to_owned())).collect();
-    PoolRound { desired, rollout, facts, decision, at: now, unclear, blockers, rebooting, shared }
+    PoolRound { desired, rollout, facts, decision, at: now, unclear, blockers, ill, refused, rebooting, shared }
 }
 
 /// A refused write is not acted on, and nodes say so.

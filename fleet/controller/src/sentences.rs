@@ -114,6 +114,24 @@ pub fn blocked_reason(pool_round: &PoolRound, blocked: &BlockedNode) -> &'static
     if reboot(pool_round, blocked).is_some() { "Rebooting" } else { blocked.why.reason() }
 }
 
+/// The node is asked for something with each look, and may refuse it.
+const fn is_asked(why: &Blocked) -> bool {
+    use Blocked::{Aborted, Aborts, Begins, Deletes, Returns, Staging};
+    matches!(why, Staging | Begins { .. } | Returns { .. } | Aborts { .. } | Aborted(_) | Deletes { .. })
+}
+
+/// What the node itself says that keeps it from what it is to do.
+pub(crate) fn own_words<'a>(pool_round: &'a PoolRound, BlockedNode { node, why }: &BlockedNode) -> Vec<&'a str> {
+    let is_at_it = matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. } | Blocked::Busy);
+    let is_ill = matches!(why, Blocked::NotWell | Blocked::UnderWay { .. });
+    let says = [
+        pool_round.blockers.get(&node.uid).filter(|_| is_at_it),
+        pool_round.ill.get(&node.uid).filter(|_| is_ill),
+        pool_round.refused.get(&node.uid).filter(|_| is_asked(why)),
+    ];
+    says.into_iter().flatten().map(String::as_str).collect()
+}
+
 fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let (why, uid) = (&blocked.why, &blocked.node.uid);
     if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.left_as_is.get(uid)) {
@@ -123,14 +141,11 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
         return format!("rebooting since {since:.0}; it is expected back before {until:.0}, and others wait");
     }
     let is_silent = is_silent(why);
-    match (pool_round.unclear.get(uid), pool_round.blockers.get(uid)) {
-        (Some(NoReport::Unasked(cause)), _) if is_silent => format!("it cannot be asked: {cause}"),
-        (Some(NoReport::Unclear(sentence)), _) if *why == Blocked::Silent => sentence.clone(),
-        (Some(NoReport::Silent(cause) | NoReport::Unclear(cause)), _) if is_silent => format!("{why} ({cause})"),
-        (_, Some(blocker)) if matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. }) => {
-            format!("{why} ({blocker})")
-        }
+    match pool_round.unclear.get(uid) {
+        Some(NoReport::Unasked(cause)) if is_silent => format!("it cannot be asked: {cause}"),
+        Some(NoReport::Unclear(sentence)) if *why == Blocked::Silent => sentence.clone(),
+        Some(NoReport::Silent(cause) | NoReport::Unclear(cause)) if is_silent => format!("{why} ({cause})"),
         _ if *why == Blocked::Refused(Refusal::NoZone) => format!("{why}: {}", pool_round.desired.zones),
-        _ => why.to_string(),
+        _ => own_words(pool_round, blocked).iter().fold(why.to_string(), |all, more| format!("{all} ({more})")),
     }
 }

@@ -289,10 +289,17 @@ fn is_granted(request: &Request, facts: &Facts) -> bool {
     request.token.is_some() && request.token == facts.grant
 }
 
-/// True if `request` takes the place of the operation that is under way. A stage disturbs nothing, so one of another payload
-/// ends at once: a wrong target is corrected without waiting for it.
+/// True if `request` takes the place of the operation that is under way. Nothing is disturbed before the payload is staged, so
+/// a wrong target is corrected without waiting for it: a stage by any request that writes another payload, a person's
+/// upgrade by another one. Where the fleet's grant is used, the fleet decides; and it ends no person's upgrade.
 fn supersedes(request: &Request, op: &Operation) -> bool {
     let target = |of: &Request| (of.source.clone(), of.payload);
     let is_other = target(request) != target(&op.request);
-    op.request.goal == Goal::Stage && op.is_forward() && request.goal.writes() && is_other
+    let are_persons = request.token.is_none() && op.request.token.is_none();
+    let may_end = match op.request.goal {
+        Goal::Stage => request.goal.writes(),
+        Goal::Upgrade => request.goal == Goal::Upgrade && are_persons,
+        Goal::Rollback | Goal::Reboot => false,
+    };
+    may_end && is_other && op.at == Step::Stage && op.is_forward()
 }

@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
-use slipway_rollout::{facts::WindowOverride, plan::Order};
+use slipway_rollout::{duration::PositiveDuration, facts::WindowOverride, plan::Order};
 
 use crate::Attribution;
 
@@ -89,6 +89,11 @@ pub struct NodePoolSpec {
     /// Approve waves of a rollout, where policies ask for that. The Rollout's status keeps who did, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
+    /// How long a node may be away while it reboots in its upgrade, the way back included, as 45m: longer than its firmware takes
+    /// to start the machine, twice. Until then it says Rebooting; after it SilentWithGrant, and a person is to look. Nothing
+    /// else hangs on it. Without it 20m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot_deadline: Option<PositiveDuration>,
     /// How many Rollouts are kept that were superseded, or are over and have another one after them. Those that denied a
     /// payload are kept anyway.
     #[serde(default = "history")]

@@ -56,6 +56,28 @@ fn a_push_begins_a_rollout_and_what_is_denied_begins_none() {
     assert_eq!(events.iter().filter(|text| text.starts_with("2.0.0 is taken")).count(), 1, "{events:?}");
 }
 
+/// What boots is files and kernel command line: a release that changes the latter alone is no release that every node has.
+#[test]
+fn a_release_that_changes_only_the_kernel_command_line_is_rolled_out() {
+    let Some(site) = Site::new(2) else { return };
+    let (releases, _) = Releases::new();
+    let _controller = site.controller();
+    let first = releases.push_cmdline("2.0.0", "console=tty0");
+    follow(&site, &releases, json!({}));
+    let all_run = |site: &Site, payload| {
+        site.pool_status().state == "UpToDate" && site.nodes.iter().all(|node| node.runs() == payload)
+    };
+    site.until("the first one runs", |site| all_run(site, first));
+    let second = releases.push_cmdline("2.0.1", "console=tty0 mitigations=auto");
+    assert_ne!(first, second);
+    site.until("the other words run", |site| all_run(site, second));
+    let upgrades: Vec<_> = site.nodes.iter().map(|node| node.upgrades()).collect();
+    assert_eq!((upgrades, site.rollouts().len()), (vec![2, 2], 2));
+    for name in ["n1", "n2"] {
+        site.until("its NodeUpgrade names it", |site| site.node_status(name).runs == Some(second));
+    }
+}
+
 #[test]
 fn a_bad_release_ends_at_its_canary_and_a_person_takes_it_out_of_the_channel() {
     let Some(site) = Site::new(3) else { return };

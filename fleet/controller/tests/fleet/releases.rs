@@ -48,7 +48,16 @@ impl Releases {
 
     /// A new release. The digest that names its payload.
     pub fn push(&self, version: &str, channel: &str) -> Sha256 {
-        let (image, payload) = Image::release(version, channel, version);
+        self.push_image(version, Image::release(version, channel, version))
+    }
+
+    /// One of the channel `stable` that has the same files as each other one that is pushed like this, and this kernel
+    /// command line. The digest that names its payload.
+    pub fn push_cmdline(&self, version: &str, cmdline: &str) -> Sha256 {
+        self.push_image(version, Image::release_with(version, "stable", "the same files", Some(cmdline)))
+    }
+
+    fn push_image(&self, version: &str, (image, payload): (Image, Sha256)) -> Sha256 {
         self.debian.as_ref().unwrap().push(self.dir.path(), &image, version);
         payload
     }

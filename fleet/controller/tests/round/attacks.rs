@@ -194,23 +194,6 @@ fn a_soak_is_as_long_as_the_controllers_have_seen_it_whatever_a_node_says() {
 }
 
 #[test]
-fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
-    let mut scene = Scene::new(2);
-    scene.roll();
-    let blocked = Some("manifest nope: 404 Not Found".to_owned());
-    let operation =
-        Operation { goal: v1::Goal::Stage.into(), step: v1::Step::Stage.into(), blocked, ..Operation::default() };
-    (0..2).for_each(|n| scene.says(n).operation = Some(operation.clone()));
-    let round = scene.round();
-    let pool_round = round.pools["p"].as_ref().unwrap();
-    let rollout = report::rollout(&scene.objects.rollouts[0], pool_round, now());
-    let pool = report::pool(pool_round, None, now());
-    for message in [told(&scene, &round, 0).message, rollout.message, pool.message] {
-        assert!(message.contains("404 Not Found"), "{message}");
-    }
-}
-
-#[test]
 fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     let mut scene = staged(2);
     let round = scene.round();
@@ -231,6 +214,13 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     let later = told(&scene, &round, n);
     assert_eq!(later.reason, "SilentWithGrant");
     assert!(later.message.contains("unblock") && later.silent_since == Some(now() - 21.minutes()), "{later:?}");
+    // Where firmware takes longer the pool says so.
+    scene.pool("p", json!({ "rebootDeadline": "1h" }));
+    let at = |scene: &Scene, minutes: i64| told(scene, &scene.round_at(now() + minutes.minutes()), n);
+    let still = at(&scene, 38);
+    assert!(still.reason == "Rebooting" && still.message.contains("before 2026-06-01T12:39:00Z"), "{still:?}");
+    assert!(!still.message.contains("unblock"), "{still:?}");
+    assert_eq!(at(&scene, 40).reason, "SilentWithGrant");
     // Where no node can be asked, its silence says nothing, and nobody is told to free its grant.
     let why = NoReport::Unasked("tls.crt: no such file".to_owned());
     scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(why);

@@ -16,6 +16,7 @@ mod holders;
 mod hostile;
 mod kubernetes;
 mod kubernetes_job;
+mod own_words;
 mod page;
 mod refused;
 mod scene;
@@ -24,7 +25,7 @@ mod shared;
 mod soaks;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, process::Command};
 
 use scene::{NEW, Scene, payload};
 use serde_json::json;
@@ -402,4 +403,22 @@ fn who_answers_for_another_node_is_not_believed() {
         observed_node::address(&scene.objects.nodes[0], 7),
         Err("its Node has no address of the type InternalIP".to_owned())
     );
+}
+
+/// As the installer's, slipwayctl's and slipwayd's.
+#[test]
+fn exit_codes_of_the_command_line() {
+    for (args, code) in [
+        (&["--no-such-flag"][..], 1),
+        (&["frobnicate"], 1),
+        (&["upgrade-kubernetes", "--no-such-flag"], 1),
+        (&["--port", "many"], 2),
+        (&["--interval", "0"], 2),
+        (&["--listen"], 2),
+        (&["--help"], 0),
+        (&["--version"], 0),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_slipway-fleet")).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+    }
 }

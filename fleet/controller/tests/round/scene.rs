@@ -81,7 +81,7 @@ impl Scene {
         let disk = Disk { running: Slot::A.into(), next: Some(Slot::A.into()), slots };
         let health = Health { state: HealthState::Well.into(), seconds: 90, reasons: Vec::new() };
         let status = StatusResponse { node: name, disk: Some(disk), health: Some(health), ..Default::default() };
-        self.readings.insert(uid, NodeReading { status: Ok(status), at: now() });
+        self.readings.insert(uid, NodeReading { status: Ok(status), at: now(), refused: None });
     }
 
     pub fn says(&mut self, n: usize) -> &mut StatusResponse {

@@ -12,7 +12,7 @@ use slipway_node::{
     journal::{Asked, Journal, Refusal},
     operation::{Course, Installed, Learned, Moved, Operation, Shape, Tried},
     request::{Goal, Request},
-    sequence::{self, Limits, Next, Outcome},
+    sequence::{self, FORWARD, Limits, Next, Outcome},
     step::Step,
 };
 use uuid::Uuid;
@@ -378,6 +378,45 @@ fn a_stage_of_another_payload_supersedes_a_stage() {
     assert_eq!(journal.ask(of(2, Goal::Stage, "os:2"), Shape::default(), &facts), busy, "an upgrade is not superseded");
     journal.operation = None;
     assert_eq!(journal.ask(of(4, Goal::Stage, "os:2"), Shape::default(), &facts), Ok(Asked::New));
+}
+
+/// A typo in the image of an upgrade is corrected by another one: until the payload is staged nothing is disturbed.
+#[test]
+fn an_upgrade_of_another_payload_supersedes_one_that_is_not_staged() {
+    let facts = Facts {
+        disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
+        grant: Some(7),
+        node: Some(NodeState::default()),
+        ..facts_of("boot")
+    };
+    let of = |n: u128, source: &str, token| Request {
+        id: Uuid::from_u128(n),
+        source: source.to_owned(),
+        token,
+        ..crate::request(Goal::Upgrade, true, None)
+    };
+    let shape = Shape { kubernetes: true, etcd: false };
+    let begun = |step: Step, token| {
+        let mut journal = Journal::default();
+        assert_eq!(journal.ask(of(1, "typo/os:1", token), shape, &facts), Ok(Asked::New));
+        journal.take(Next::Begin(step), &facts);
+        journal
+    };
+    let busy = Err(Refusal::Busy(Uuid::from_u128(1)));
+    let mut journal = begun(Step::Stage, None);
+    journal.settle(Uuid::from_u128(1), Tried::Blocked("no such host".to_owned()));
+    assert_eq!(journal.ask(of(2, "typo/os:1", None), shape, &facts), busy, "the same target");
+    assert_eq!(journal.ask(of(2, "os:1", Some(7)), shape, &facts), busy, "the fleet ends no person's upgrade");
+    assert_eq!(journal.ask(of(2, "os:1", None), shape, &facts), Ok(Asked::New));
+    assert!(matches!(&journal.ended[0].outcome, Outcome::CameBack(why) if why.starts_with("superseded by")));
+    assert_eq!((journal.ended[0].failed, journal.denied.len()), (false, 0), "nothing is said of the payload");
+    for step in FORWARD.into_iter().filter(|step| *step > Step::Stage) {
+        assert_eq!(begun(step, None).ask(of(2, "os:1", None), shape, &facts), busy, "{step}");
+    }
+    assert_eq!(begun(Step::Stage, Some(7)).ask(of(2, "os:1", None), shape, &facts), busy, "it has the fleet's grant");
+    let mut journal = begun(Step::Stage, None);
+    journal.take(Next::TurnBack("an admin ends it".to_owned()), &facts);
+    assert_eq!(journal.ask(of(2, "os:1", None), shape, &facts), busy, "it is on its way back");
 }
 
 fn facts_of(boot: &str) -> Facts {

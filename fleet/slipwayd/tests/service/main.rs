@@ -40,6 +40,22 @@ fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
+/// As the installer's, slipwayctl's and slipway-fleet's.
+#[test]
+fn exit_codes_of_the_command_line() {
+    for (args, code) in [
+        (&["--no-such-flag"][..], 1),
+        (&["frobnicate"], 1),
+        (&["--config"], 2),
+        (&["--log-level", "loud"], 2),
+        (&["--help"], 0),
+        (&["--version"], 0),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_slipwayd")).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+    }
+}
+
 #[test]
 fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("slipwayd.toml");

@@ -96,6 +96,11 @@ impl Image {
     /// Of this version, with the label `dev.slipway.channel`, and with no more of a payload than its checksums: which
     /// payload it is, is known from them. The second is the digest that names it.
     pub fn release(version: &str, channel: &str, content: &str) -> (Self, Sha256) {
+        Self::release_with(version, channel, content, None)
+    }
+
+    /// The same with this kernel command line.
+    pub fn release_with(version: &str, channel: &str, content: &str, cmdline: Option<&str>) -> (Self, Sha256) {
         let file = |name: &str| {
             let sha256 = Sha256::of(format!("{name} of {content}").as_bytes());
             FileInfo { name: name.to_owned(), size: 1, sha256 }
@@ -109,7 +114,7 @@ impl Image {
             files: ["vmlinuz", "initramfs.xz", "rootfs.squashfs"].map(file).to_vec(),
             unified: None,
             efi_stub: None,
-            cmdline: None,
+            cmdline: cmdline.map(str::to_owned),
             payload_cmdline: None,
             kernel_args: None,
             image: None,

@@ -1,0 +1,99 @@
+//! What a node itself says that keeps it is shown of it, of its rollout and of its pool.
+
+use serde_json::json;
+use slipway_fleet::{nodes::Answer, report};
+use slipway_node_api::v1::{self, HealthState, Operation};
+
+use super::{
+    attacks::{arrive, keep, told, with_a_canary},
+    scene::{NEW, Scene, now, payload},
+};
+
+/// How a scene becomes what is tested; the operation is there to be used.
+type Set = fn(&mut Scene, Operation);
+
+/// The messages of the node, of its rollout and of its pool.
+fn messages(scene: &Scene, n: usize) -> [String; 3] {
+    let round = scene.round();
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let rollout = report::rollout(&scene.objects.rollouts[0], pool_round, now());
+    let pool = report::pool(pool_round, None, now());
+    [told(scene, &round, n).message, rollout.message, pool.message]
+}
+
+#[test]
+fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
+    let operation = |goal: v1::Goal, step: v1::Step| Operation {
+        goal: goal.into(),
+        step: step.into(),
+        blocked: Some("what the node says".to_owned()),
+        ..Operation::default()
+    };
+    let set: [(&str, Set); 5] = [
+        ("Staging", |scene, operation| scene.says(1).operation = Some(operation)),
+        ("Staging", |scene, _| {
+            let refused = "the node refuses (denied): what the node says".to_owned();
+            scene.readings.get_mut("uid-1").unwrap().refused = Some(refused);
+        }),
+        ("Busy", |scene, operation| {
+            let goal = v1::Goal::Reboot.into();
+            scene.says(1).operation = Some(Operation { goal, step: v1::Step::Drain.into(), ..operation });
+        }),
+        ("NotWell", |scene, _| {
+            arrive(scene, 1);
+            let reasons = vec!["what the node says".to_owned()];
+            scene.says(1).health = Some(v1::Health { state: HealthState::Ill.into(), seconds: 90, reasons });
+        }),
+        ("Begins", |scene, _| {
+            (0..2).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+            scene.pool("p", json!({ "skip": [{ "node": "n0", "who": "a", "why": "b" }] }));
+            let round = scene.round();
+            keep(scene, &round);
+            let refused = "the node refuses (invalid): what the node says".to_owned();
+            scene.readings.get_mut("uid-1").unwrap().refused = Some(refused);
+        }),
+    ];
+    for (reason, set) in set {
+        let mut scene = Scene::new(2);
+        scene.roll();
+        set(&mut scene, operation(v1::Goal::Stage, v1::Step::Stage));
+        assert_eq!(told(&scene, &scene.round(), 1).reason, reason);
+        for message in messages(&scene, 1) {
+            assert!(message.contains("(") && message.contains("what the node says"), "{reason}: {message}");
+        }
+    }
+}
+
+/// The denial says that it is not well; what is wrong with it, only the node knows.
+#[test]
+fn what_is_wrong_with_a_canary_is_shown_beside_the_denial() {
+    let (mut scene, canary) = with_a_canary(3);
+    let reasons = vec!["the unit app.service failed".to_owned()];
+    scene.says(canary).health = Some(v1::Health { state: HealthState::Ill.into(), seconds: 90, reasons });
+    for _ in 0..2 {
+        let [_, rollout, pool] = messages(&scene, canary);
+        for message in [rollout, pool] {
+            assert!(message.starts_with(&format!("the canary n{canary}")), "{message}");
+            assert!(message.contains("(the unit app.service failed)"), "{message}");
+        }
+        let round = scene.round();
+        keep(&mut scene, &round);
+    }
+}
+
+/// A node that is at it is asked for nothing: what it said before that is over.
+#[test]
+fn a_refusal_is_shown_as_long_as_the_node_is_asked() {
+    let mut scene = Scene::new(1);
+    scene.roll();
+    scene.readings.get_mut("uid-0").unwrap().refused = Some("the node refuses (busy)".to_owned());
+    assert!(messages(&scene, 0).iter().all(|message| message.contains("refuses (busy)")));
+    // What it says in this round is said once, and not beside what it said in the one before.
+    let round = scene.round();
+    let answers = [("uid-0".to_owned(), Answer::Refused("the node refuses (denied)".to_owned()))].into();
+    let pool_round = round.pools["p"].as_ref().unwrap();
+    let message = report::nodes(pool_round, &scene.readings, &answers)["uid-0"].message.clone();
+    assert_eq!(message.matches("refuses").count(), 1, "{message}");
+    arrive(&mut scene, 0);
+    assert_eq!(told(&scene, &scene.round(), 0).message, "it runs the payload, and is well");
+}
