@@ -93,6 +93,7 @@ pub(super) fn status(system: &SystemFacts, slot: Slot) -> Option<SnapshotStatus>
         // On a disk with dead sectors nothing says that there was one.
         Found::None | Found::Unreadable(_) => return None,
         Found::Damaged => return lost("its head is damaged: it cannot be put back".to_owned()),
+        Found::Later(why) => return Some(SnapshotStatus { put_back: not_read(why), ..SnapshotStatus::new(slot) }),
         Found::Head(head) => head,
     };
     let due = head::due(found, slot, system.slots[slot].system(), system.env.as_ref());
@@ -111,6 +112,10 @@ pub(super) fn status(system: &SystemFacts, slot: Slot) -> Option<SnapshotStatus>
         },
         ..SnapshotStatus::new(slot)
     })
+}
+
+fn not_read(why: &str) -> String {
+    format!("only a later version of the installer can read it ({why})")
 }
 
 /// All snapshots of a disk, each compared with its digest.
@@ -159,6 +164,7 @@ fn content(disk: &dyn BlockIo, system: &SystemFacts, slot: Slot) -> anyhow::Resu
     match &system.snapshots[slot] {
         Found::None => Err(anyhow!("slot {slot} has no snapshot")),
         Found::Damaged => Err(lost("its head is damaged".to_owned())),
+        Found::Later(why) => Err(lost(not_read(why))),
         Found::Unreadable(why) => Err(lost(format!("its head cannot be read: {why}"))),
         Found::Head(head) => probe::snapshot_content(disk, &system.gpt, head).map_err(lost),
     }

@@ -32,8 +32,9 @@ impl Draft<'_> {
     pub fn snapshot(&mut self, kept: Slot, request: Option<&SnapshotRequest>) -> Result<(), Refusals> {
         self.drop_snapshot(!kept);
         let Some(request) = request else {
-            // A snapshot that was not put back yet still belongs to the system. Any other is older than the present files.
-            if !self.is_due(kept) {
+            // A snapshot that was not put back yet still belongs to the system. Any other is older than the present files. Of one
+            // of a later version that is unknown.
+            if !self.is_due(kept) && !matches!(self.system.snapshots[kept], Found::Later(_)) {
                 self.drop_snapshot(kept);
             }
             return Ok(());
@@ -161,6 +162,10 @@ pub fn on_the_way_back(system: &SystemFacts, slot: Slot, env: &BootEnv) -> Optio
             head.files, !slot
         )),
         (Found::Damaged, _) => Some(format!("the snapshot in slot {slot} is damaged: no configuration is put back")),
+        (Found::Later(why), _) => Some(format!(
+            "only a later version of the installer can read the snapshot in slot {slot} ({why}): it is put back if the system in \
+             that slot has one"
+        )),
         (Found::Unreadable(why), _) => {
             Some(format!("the end of slot {slot} cannot be read ({why}): if a snapshot is there, it is not put back"))
         }

@@ -67,8 +67,10 @@ impl SnapshotStatus {
 
     /// Without the name of the slot.
     pub fn text(&self) -> String {
-        if let (None, Some(problem)) = (&self.taken, &self.problem) {
-            return format!("DAMAGED: {problem}");
+        match (&self.taken, &self.problem) {
+            (None, Some(problem)) => return format!("DAMAGED: {problem}"),
+            (None, None) => return self.put_back.clone(),
+            _ => {}
         }
         let version = self.version.as_deref().unwrap_or("(no version)");
         let taken = self.taken.as_deref().unwrap_or("?");

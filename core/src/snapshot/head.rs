@@ -68,10 +68,21 @@ pub enum Found {
     None,
     /// The head of a snapshot.
     Head(Box<Head>),
-    /// A head that is damaged, or that only a later version can read.
+    /// A head that is damaged.
     Damaged,
+    /// A head that is whole, and that only a later version can read: why.
+    Later(String),
     /// The disk does not return it.
     Unreadable(String),
+}
+
+/// What every version's head says in the same words: where it belongs.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    format: Option<u32>,
+    disk: Option<Uuid>,
+    slot: Option<Slot>,
 }
 
 impl Head {
@@ -117,11 +128,17 @@ impl Found {
         let Some((digits, json)) = text.split_once(' ').filter(|(_, json)| json.starts_with("{\"format\":")) else {
             return Found::None;
         };
-        let read = || serde_json::from_str::<Head>(json).ok().filter(|head| head.format == FORMAT);
-        match (digits == sum(json)).then(read).flatten() {
-            Some(head) if (head.slot, head.disk) != (slot, disk) => Found::None,
-            Some(head) => Found::Head(Box::new(head)),
-            None => Found::Damaged,
+        if digits != sum(json) {
+            return Found::Damaged;
+        }
+        let place: Place = serde_json::from_str(json).unwrap_or_default();
+        if place.slot.is_some_and(|of| of != slot) || place.disk.is_some_and(|of| of != disk) {
+            return Found::None;
+        }
+        match (place.format, serde_json::from_str::<Head>(json)) {
+            (Some(FORMAT), Ok(head)) => Found::Head(Box::new(head)),
+            (Some(FORMAT) | None, other) => Found::Later(other.err().map(|e| e.to_string()).unwrap_or_default()),
+            (Some(format), _) => Found::Later(format!("format {format}")),
         }
     }
 
@@ -135,7 +152,7 @@ impl Found {
 
     /// Whether a head lies there that may have to go.
     pub const fn is_something(&self) -> bool {
-        matches!(self, Found::Head(_) | Found::Damaged)
+        matches!(self, Found::Head(_) | Found::Damaged | Found::Later(_))
     }
 
     /// The head of a snapshot that waits for the system that is in its slot.
@@ -276,7 +293,31 @@ mod tests {
         assert_eq!(Found::parse(&[0; 4096], Slot::A, DISK), Found::None);
         assert_eq!(Found::parse(&[0xff; 512], Slot::A, DISK), Found::None);
         let later = String::from_utf8(head().render()).unwrap().replace("\"format\":1", "\"format\":2");
-        assert_eq!(Found::parse(later.as_bytes(), Slot::A, DISK), Found::Damaged);
+        assert_eq!(Found::parse(later.as_bytes(), Slot::A, DISK), Found::Damaged, "its checksum does not fit");
+    }
+
+    /// Whatever it says, it is whole, and no damage.
+    #[test]
+    fn the_head_of_a_later_version_is_whole() {
+        let line = |json: String| format!("{:<511}\n", format!("{} {json}", sum(&json))).into_bytes();
+        let json = || serde_json::to_string(&head()).unwrap();
+        let format = json().replacen("\"format\":1", "\"format\":2", 1);
+        let with_key = json().replacen('}', ",\"mood\":\"fair\"}", 1);
+        let other = format!("{{\"format\":3,\"slot\":\"A\",\"disk\":\"{DISK}\",\"parts\":[1,2]}}");
+        let state = json().replacen("\"waits\"", "\"asleep\"", 1);
+        for (json, told) in [(format, "format 2"), (with_key, "mood"), (other, "format 3"), (state, "asleep")] {
+            let good = line(json.clone());
+            let found = Found::parse(&good, Slot::A, DISK);
+            assert!(matches!(&found, Found::Later(why) if why.contains(told)), "{json}: {found:?}");
+            assert!(found.is_something() && found.head().is_none());
+            assert_eq!(due(&found, Slot::A, Some(system()), Some(&BootEnv::installed(0))), Err(NotDue::None));
+            // One of another disk, or of the other slot, is none; one with a flipped bit is damaged.
+            assert_eq!(Found::parse(&good, Slot::B, DISK), Found::None);
+            assert_eq!(Found::parse(&good, Slot::A, Uuid::from_u128(8)), Found::None);
+            let mut bad = good.clone();
+            bad[30] ^= 1;
+            assert!(!matches!(Found::parse(&bad, Slot::A, DISK), Found::Later(_)));
+        }
     }
 
     /// For every boot state: it is put back if the other system may have written since, and then only.

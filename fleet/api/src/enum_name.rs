@@ -62,11 +62,12 @@ words! {
 }
 
 macro_rules! same {
-    ($($from:path => $to:ident { $($name:ident)* })*) => {$(
+    ($($from:path => $to:ident { $($name:ident)* $(; $unknown:ident)? })*) => {$(
         impl From<$from> for $to {
             fn from(from: $from) -> Self {
                 match from {
                     $(<$from>::$name => Self::$name,)*
+                    $(<$from>::$unknown => Self::Unspecified,)?
                 }
             }
         }
@@ -74,12 +75,12 @@ macro_rules! same {
 }
 
 same! {
-    request::Goal => Goal { Stage Upgrade Rollback Reboot }
+    request::Goal => Goal { Stage Upgrade Rollback Reboot; Later }
     slot::Slot => Slot { A B }
     step::OnFailure => OnFailure { Undo OldSystem TryAgain }
     step::Step => Step {
         Stage Grant Lock Gate Cordon Drain HandOver Recheck Leave Stop Release Activate Reboot Rejoin Prove Confirm
-        Deactivate GiveUp Renew Return ProveOld Uncordon Unlock
+        Deactivate GiveUp Renew Return ProveOld Uncordon Unlock; Later
     }
 }
 

@@ -69,7 +69,8 @@ pub fn to_wire(request: &Request) -> Wire {
     let payload = request.payload.map(String::from).unwrap_or_default();
     let Request { token, allow_outage, allow_any_version, allow_any_etcd, .. } = *request;
     match request.goal {
-        Goal::Stage => Wire::Stage(StageRequest { id, source, payload, token, allow_any_version }),
+        // No request has the last one; a stage disturbs nothing.
+        Goal::Stage | Goal::Later => Wire::Stage(StageRequest { id, source, payload, token, allow_any_version }),
         Goal::Upgrade => {
             let discard = !request.preserve;
             Wire::Upgrade(UpgradeRequest {
@@ -102,8 +103,6 @@ mod tests {
     fn request(goal: Goal) -> Request {
         let writes = goal.writes();
         Request {
-            id: Uuid::from_u128(7),
-            goal,
             source: if writes { "oci:image".to_owned() } else { String::new() },
             payload: writes.then(|| Sha256::of(b"payload")),
             preserve: goal != Goal::Upgrade,
@@ -111,7 +110,7 @@ mod tests {
             allow_outage: goal != Goal::Stage,
             allow_any_version: goal.writes(),
             allow_any_etcd: matches!(goal, Goal::Upgrade | Goal::Rollback),
-            caller: "alice".to_owned(),
+            ..Request::new(Uuid::from_u128(7), goal, "alice")
         }
     }
 

@@ -59,6 +59,7 @@ impl From<&Outcome> for v1::Outcome {
             Outcome::CameBack(why) => Self { came_back: Some(why.clone()), left: false },
             // A client that does not know `left` takes it for no success.
             Outcome::Left(why) => Self { came_back: Some(why.clone()), left: true },
+            Outcome::Later(_) => Self { came_back: Some(outcome.to_string()), left: true },
         }
     }
 }
@@ -68,7 +69,7 @@ impl From<&Operation> for v1::Operation {
         let Request { goal, source, caller, .. } = &op.request;
         let (place, places) = place(op, op.at);
         let back = match &op.course {
-            Course::Forward => None,
+            Course::Forward | Course::Later(_) => None,
             Course::Back(why) => Some(why.clone()),
         };
         Self {
@@ -90,7 +91,7 @@ impl From<&Operation> for v1::Operation {
 impl v1::Ended {
     /// The end of a request.
     pub fn of(ended: &Ended) -> Self {
-        let Ended { request, failed, reached, moved, outcome } = ended;
+        let Ended { request, failed, reached, moved, outcome, later: _ } = ended;
         Self {
             payload: request.payload.map(String::from).unwrap_or_default(),
             failed: *failed,

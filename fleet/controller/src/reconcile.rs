@@ -410,8 +410,6 @@ pub fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>
         _ => return None,
     };
     Some(Request {
-        id,
-        goal,
         // A node that goes back fetches nothing.
         source: payload.map(|_| image.to_owned()).unwrap_or_default(),
         payload,
@@ -420,8 +418,8 @@ pub fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>
         allow_outage: goal != Goal::Stage && spec.allow_control_plane_outage,
         allow_any_version: spec.allow_any_version,
         allow_any_etcd: matches!(goal, Goal::Upgrade | Goal::Rollback) && spec.allow_any_etcd,
-        // The node takes it from the certificate.
-        caller: String::new(),
+        // The node takes the caller from the certificate.
+        ..Request::new(id, goal, "")
     })
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use slipway_core::payload::minor_version::MinorVersion;
 use uuid::Uuid;
 
@@ -147,6 +148,9 @@ pub struct Journal {
     pub kept: BTreeMap<Component, String>,
     /// The last ones, the newest first.
     pub ended: Vec<Ended>,
+    /// What a later version has written beside these. It stays as it is.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
 }
 
 /// Why a request is refused.

@@ -5,8 +5,13 @@
 //! announce. So a write that is cut short leaves the old journal or the new one, and a copy that rots later takes nothing
 //! with it. Copies written in turns would do for the first only: the last operation, such as the trial that runs now,
 //! would be forgotten.
+//!
+//! Two versions share it: the one on trial, and the one that comes back. So every version writes the words of the first line, and
+//! what it names in the JSON keeps name and meaning. Each goes on with what it knows of the other's, and keeps what it does not
+//! know. A copy whose checksum fits is never damaged, whoever can read it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use uuid::Uuid;
 
@@ -41,6 +46,9 @@ pub struct Journal {
     /// Payloads that were tried and not well, the newest first.
     #[serde(default)]
     pub denied: Vec<Denied>,
+    /// What a later version has written beside these. It stays as it is.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
 }
 
 /// An operation that is over.
@@ -59,12 +67,16 @@ pub struct Ended {
     pub moved: Option<Moved>,
     /// Its end.
     pub outcome: Outcome,
+    /// What a later version has written beside these. It stays as it is.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
 }
 
 impl Ended {
     /// The record of this operation's end.
     pub fn of(op: &Operation, outcome: Outcome) -> Self {
-        Self { request: op.request.clone(), failed: op.failed, reached: Some(op.reached), moved: op.moved, outcome }
+        let Operation { request, failed, reached, moved, .. } = op.clone();
+        Self { request, failed, reached: Some(reached), moved, outcome, later: Map::new() }
     }
 }
 
@@ -75,6 +87,20 @@ pub struct Denied {
     pub payload: Sha256,
     /// Why.
     pub why: String,
+    /// What a later version has written beside these. It stays as it is.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
+}
+
+/// Why a copy does not say what this node has begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is not what was written.
+    #[error("it is damaged")]
+    Damaged,
+    /// It is what was written, by another version.
+    #[error("it is whole, of version {version}, and this version of slipwayd does not understand it: {why}")]
+    Later { version: String, why: String },
 }
 
 /// Why a request is refused.
@@ -200,7 +226,7 @@ impl Journal {
     /// A payload was tried, and is not tried again.
     pub fn deny(&mut self, payload: Sha256, why: &str) {
         self.denied.retain(|denied| denied.payload != payload);
-        self.denied.insert(0, Denied { payload, why: why.to_owned() });
+        self.denied.insert(0, Denied { payload, why: why.to_owned(), later: Map::new() });
         self.denied.truncate(KEPT);
     }
 
@@ -234,7 +260,7 @@ impl Journal {
         if let Some(op) = &mut self.operation {
             let may_turn = sequence::may_turn(op);
             let tried = match denied {
-                Some(Denied { payload, why }) if op.from.payload != Some(payload) => {
+                Some(Denied { payload, why, .. }) if op.from.payload != Some(payload) => {
                     Tried::Failed(Refusal::Denied { payload, why }.to_string())
                 }
                 _ => tried,
@@ -263,25 +289,33 @@ impl Journal {
         Ok(copy)
     }
 
-    /// A copy, as it was read. `None` if it is not whole.
-    pub fn decode(copy: &[u8]) -> Option<Self> {
-        let end = copy.iter().position(|byte| *byte == b'\n')?;
-        let head = str::from_utf8(&copy[..end]).ok()?;
-        let json = &copy[end + 1..];
-        let mut words = head.split(' ');
-        let (magic, version, crc, len) = (words.next()?, words.next()?, words.next()?, words.next()?);
-        let is_whole = magic == MAGIC
-            && version.parse() == Ok(VERSION)
-            && words.next().is_none()
-            && len.parse() == Ok(json.len())
-            && u32::from_str_radix(crc, 16) == Ok(crc32fast::hash(json));
-        is_whole.then(|| serde_json::from_slice(json).ok())?
+    /// A copy, as it was read.
+    pub fn decode(copy: &[u8]) -> Result<Self, Unreadable> {
+        let (version, json) = whole(copy).ok_or(Unreadable::Damaged)?;
+        let later = |why: String| Unreadable::Later { version: version.to_owned(), why };
+        serde_json::from_slice(json).map_err(|e| later(e.to_string()))
     }
 
-    /// Which of two copies counts.
-    pub fn newest(copies: [Option<Self>; 2]) -> Option<Self> {
-        copies.into_iter().flatten().max_by_key(|journal| journal.seq)
+    /// The version that a copy names, if it is whole and this one writes another.
+    pub fn foreign_version(copy: &[u8]) -> Option<&str> {
+        whole(copy).map(|(version, _)| version).filter(|version| version.parse() != Ok(VERSION))
     }
+
+    /// Which of the copies that are whole counts.
+    pub fn newest(copies: impl IntoIterator<Item = Self>) -> Option<Self> {
+        copies.into_iter().max_by_key(|journal| journal.seq)
+    }
+}
+
+/// The version of a copy that is whole, and its JSON. Later versions may have more words in the first line.
+fn whole(copy: &[u8]) -> Option<(&str, &[u8])> {
+    let end = copy.iter().position(|byte| *byte == b'\n')?;
+    let json = &copy[end + 1..];
+    let mut words = str::from_utf8(&copy[..end]).ok()?.split(' ');
+    let (magic, version, crc, len) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let is_whole =
+        magic == MAGIC && len.parse() == Ok(json.len()) && u32::from_str_radix(crc, 16) == Ok(crc32fast::hash(json));
+    is_whole.then_some((version, json))
 }
 
 /// True if the ledger names the token of `request` as this node's grant.

@@ -1,6 +1,7 @@
 //! One request, and how far it came. This is what the journal keeps.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use slipway_core::{boot::slot::Slot, digest::Sha256};
 use uuid::Uuid;
 
@@ -49,6 +50,9 @@ pub enum Course {
     Forward,
     /// The operation is being undone, for this reason.
     Back(String),
+    /// Read from a journal: one that only a later version knows.
+    #[serde(untagged)]
+    Later(Value),
 }
 
 /// One request, and how far it came.
@@ -98,6 +102,9 @@ pub struct Operation {
     /// An admin takes the node as it is.
     #[serde(default)]
     pub as_is: Option<AsIs>,
+    /// What a later version has written beside these. It stays as it is.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
 }
 
 /// An admin's acceptance of a node that does not become well. It counts for one boot: after another one the node is looked
@@ -139,7 +146,7 @@ impl Operation {
         let in_slot = |slot| Installed { slot, payload: disk.payloads[slot] };
         let from = in_slot(disk.running);
         let to = match request.goal {
-            Goal::Stage | Goal::Upgrade => None,
+            Goal::Stage | Goal::Upgrade | Goal::Later => None,
             Goal::Rollback => Some(in_slot(!disk.running)),
             Goal::Reboot => Some(from.clone()),
         };
@@ -165,6 +172,7 @@ impl Operation {
             blocker: None,
             failed: false,
             as_is: None,
+            later: Map::new(),
         })
     }
 
@@ -176,6 +184,20 @@ impl Operation {
     /// It is on its way to the request.
     pub fn is_forward(&self) -> bool {
         self.course == Course::Forward
+    }
+
+    /// Why this version can only undo it: a later one had it, which was here in between, and did what this one does not know.
+    pub fn is_beyond(&self) -> Option<&'static str> {
+        match (self.request.goal, &self.course, self.at) {
+            (Goal::Later, _, _) => {
+                Some("a later version of slipwayd had begun it, for a goal that this version does not know")
+            }
+            (_, Course::Later(_), _) => {
+                Some("a later version of slipwayd had it on a way that this version does not know")
+            }
+            (_, _, Step::Later) => Some("a later version of slipwayd had begun a step that this version does not know"),
+            _ => None,
+        }
     }
 
     /// It turned back because of an abort. One that comes when it was on its way back already changes nothing.
@@ -217,7 +239,7 @@ impl Operation {
 
     /// The way back, for `why`. The first reason counts.
     pub fn turn_back(&mut self, why: &str) {
-        if self.is_forward() {
+        if !matches!(self.course, Course::Back(_)) {
             self.course = Course::Back(why.to_owned());
             // The way back has its own steps, and one of them may be the one that was just done.
             self.done = false;

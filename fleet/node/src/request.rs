@@ -1,6 +1,7 @@
 //! The goals of requests to a node.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use slipway_core::digest::Sha256;
 use uuid::Uuid;
 
@@ -16,6 +17,9 @@ pub enum Goal {
     Rollback,
     /// The system that runs was started anew.
     Reboot,
+    /// Read from a journal: one that only a later version knows. Nobody can ask for it.
+    #[serde(other)]
+    Later,
 }
 
 impl Goal {
@@ -50,6 +54,9 @@ pub struct Request {
     pub allow_any_etcd: bool,
     /// Who asks: the name in the client certificate, or the user at the Unix socket.
     pub caller: String,
+    /// What a later version has written beside these. It stays as it is.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
 }
 
 impl Request {
@@ -72,6 +79,7 @@ impl Request {
             allow_any_version: false,
             allow_any_etcd: false,
             caller: caller.into(),
+            later: Map::new(),
         }
     }
 }

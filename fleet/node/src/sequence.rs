@@ -17,8 +17,13 @@
 //! * An admin's acceptance ends an operation that never becomes well. It stands for units, kubelet and soak, in this boot,
 //!   and only where there is nothing to go back to. It does not stand for the member of etcd: while that may be down, the
 //!   lock is kept.
+//! * A later version, on trial, goes on with the operation, and the system of before finds what it has written. What it does not
+//!   know is never gone on with: it is undone, as far as anything may have been done.
+
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use slipway_core::boot::slot::SlotState;
 
 use crate::{
@@ -68,6 +73,22 @@ pub enum Outcome {
     CameBack(String),
     /// It was never found well, and an admin takes it as it is, for this reason.
     Left(String),
+    /// Read from a journal: one that only a later version knows.
+    #[serde(untagged)]
+    Later(Value),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reached => f.write_str("it is what was asked for"),
+            Self::CameBack(why) => write!(f, "it is as before: {why}"),
+            Self::Left(why) => write!(f, "it is unknown whether the node is well: {why}"),
+            Self::Later(how) => {
+                write!(f, "a later version of slipwayd says how it ended, and this one does not know it: {how}")
+            }
+        }
+    }
 }
 
 /// The next action. The caller journals it before it does it.
@@ -175,9 +196,14 @@ pub fn next(op: &Operation, facts: &Facts, limits: Limits) -> Next {
     let Some(disk) = &facts.disk else {
         return Next::Wait("the disk's boot state cannot be read".to_owned());
     };
-    match &op.course {
-        Course::Forward => forward(op, facts, disk, limits),
-        Course::Back(why) => back(op, facts, disk, why),
+    match (&op.course, op.is_beyond()) {
+        (Course::Back(why), _) => back(op, facts, disk, why),
+        // What a boot since then means is known, whatever step it was.
+        (Course::Forward, Some(why)) if op.request.goal != Goal::Later => {
+            after_a_boot(op, facts, disk).unwrap_or_else(|| Next::TurnBack(why.to_owned()))
+        }
+        (_, Some(why)) => Next::TurnBack(why.to_owned()),
+        (_, None) => forward(op, facts, disk, limits),
     }
 }
 
@@ -245,7 +271,8 @@ fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
 /// True if the new system is the default, by any confirmation. From here there is no way back but another request.
 fn is_there_to_stay(op: &Operation, disk: &Disk) -> bool {
     let is_new = |to: &Installed| to.slot != op.from.slot && runs(disk, to);
-    op.came_to(Step::Activate) && op.to.as_ref().is_some_and(is_new) && disk.is_good()
+    // Nobody knows where a goal of a later version ends: it is never taken for reached.
+    op.request.goal != Goal::Later && op.came_to(Step::Activate) && op.to.as_ref().is_some_and(is_new) && disk.is_good()
 }
 
 /// Seconds since the step was begun.
@@ -307,7 +334,7 @@ fn back(op: &Operation, facts: &Facts, disk: &Disk, why: &str) -> Next {
 
 /// The step away from a trial that runs, or that the next boot would be.
 fn leave_trial(op: &Operation, disk: &Disk) -> Option<Step> {
-    let was_activated = op.request.goal == Goal::Upgrade && op.came_to(Step::Activate);
+    let was_activated = may_have_tried(op) && op.came_to(Step::Activate);
     let to = op.to.as_ref().filter(|to| was_activated && to.slot != op.from.slot)?;
     match disk.states[to.slot] {
         // Not ours: a person made it the default.
@@ -318,10 +345,15 @@ fn leave_trial(op: &Operation, disk: &Disk) -> Option<Step> {
     }
 }
 
+/// True if it is one that tries a system once.
+fn may_have_tried(op: &Operation) -> bool {
+    matches!(op.request.goal, Goal::Upgrade | Goal::Later)
+}
+
 /// The steps whose undoing needs a boot first.
 fn return_or_renew(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Step> {
     let is_of = |boot: &Option<String>| boot.as_ref() == Some(&facts.boot);
-    let may_be_blank = op.request.goal == Goal::Upgrade && !op.request.preserve && op.came_to(Step::Activate);
+    let may_be_blank = may_have_tried(op) && !op.request.preserve && op.came_to(Step::Activate);
     match () {
         // Whatever became of EPHEMERAL, the machine is not left with its services stopped.
         () if is_of(&op.stopped_in) => Some(Step::Return),

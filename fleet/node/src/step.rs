@@ -54,6 +54,10 @@ pub enum Step {
     Uncordon,
     /// Give the lock in etcd back.
     Unlock,
+    /// Read from a journal: one that only a later version knows. It is never begun. It stands behind all others, so that whoever
+    /// undoes it takes each of them for begun.
+    #[serde(other)]
+    Later,
 }
 
 /// The consequence when a step fails, or is aborted.
@@ -69,7 +73,7 @@ pub enum OnFailure {
 }
 
 impl Step {
-    /// Every step, in the order of the sequence, the way back at its end.
+    /// Every step that this version knows, in the order of the sequence, the way back at its end.
     pub const ALL: [Self; 23] = [
         Self::Stage,
         Self::Grant,
@@ -122,6 +126,7 @@ impl Step {
             Self::Rejoin => "come back into etcd's cluster",
             Self::Uncordon => "uncordon the node",
             Self::Unlock => "give the upgrade lock in etcd back",
+            Self::Later => "do what only a later version of slipwayd knows",
         }
     }
 
@@ -138,9 +143,14 @@ impl Step {
             | Self::Recheck
             | Self::Leave => OnFailure::Undo,
             // Stopped services and unmounted volumes come back whole only by a boot.
-            Self::Stop | Self::Release | Self::Activate | Self::Reboot | Self::Rejoin | Self::Prove | Self::Confirm => {
-                OnFailure::OldSystem
-            }
+            Self::Stop
+            | Self::Release
+            | Self::Activate
+            | Self::Reboot
+            | Self::Rejoin
+            | Self::Prove
+            | Self::Confirm
+            | Self::Later => OnFailure::OldSystem,
             Self::Deactivate
             | Self::GiveUp
             | Self::Renew

@@ -165,17 +165,17 @@ impl Machine {
 
     /// The journal as it is read after that. A write may have been cut short: then one of the copies is torn.
     pub fn read_journal(&mut self, is_torn: bool) {
-        let decoded = |journal: &Journal| journal.encode().ok().and_then(|copy| Journal::decode(&copy));
+        let decoded = |journal: &Journal| journal.encode().ok().and_then(|copy| Journal::decode(&copy).ok());
         let torn = |journal: &Journal| {
             let copy = journal.encode().ok()?;
-            Journal::decode(&copy[..copy.len() / 2])
+            Journal::decode(&copy[..copy.len() / 2]).ok()
         };
         let copies = if is_torn {
             [decoded(&self.journal), torn(&self.journal_before)]
         } else {
             [decoded(&self.journal_before), decoded(&self.journal)]
         };
-        self.journal = Journal::newest(copies).unwrap_or_default();
+        self.journal = Journal::newest(copies.into_iter().flatten()).unwrap_or_default();
     }
 
     /// The journal changes, and is on the medium.

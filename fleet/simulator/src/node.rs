@@ -300,7 +300,7 @@ impl World {
         if op.request.goal == Goal::Upgrade {
             match outcome {
                 Outcome::Reached => self.counts.reached += 1,
-                Outcome::CameBack(_) | Outcome::Left(_) => self.counts.came_back += 1,
+                Outcome::CameBack(_) | Outcome::Left(_) | Outcome::Later(_) => self.counts.came_back += 1,
             }
         }
         if op.request.goal == Goal::Rollback && *outcome == Outcome::Reached {

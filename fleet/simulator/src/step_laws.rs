@@ -180,6 +180,7 @@ impl World {
             (Outcome::CameBack(why) | Outcome::Left(why), _) => {
                 !why.is_empty() && machine.is_confirmed() && machine.env.once.is_none()
             }
+            (Outcome::Later(_), _) => false,
         };
         let law = (!is_so).then(|| format!("outcomes: {name} ends with {outcome:?}, and its disk says otherwise"));
         let object = self.api.nodes.get(name);

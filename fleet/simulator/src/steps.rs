@@ -42,7 +42,7 @@ impl World {
             Step::Uncordon => self.uncordon(n, op),
             Step::Unlock => self.unlock(n),
             Step::Release => Ok(()),
-            Step::Leave | Step::Rejoin | Step::Renew | Step::Reboot | Step::Return => {
+            Step::Leave | Step::Rejoin | Step::Renew | Step::Reboot | Step::Return | Step::Later => {
                 Err(failed("it is not simulated"))
             }
         };

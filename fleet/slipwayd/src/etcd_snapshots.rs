@@ -40,6 +40,11 @@ struct State {
     record: Option<Record>,
 }
 
+/// Whether what could not be read is whole, and another version's.
+fn is_later(error: &io::Error) -> bool {
+    error.get_ref().and_then(|e| e.downcast_ref::<serde_json::Error>()).is_some_and(serde_json::Error::is_data)
+}
+
 /// The snapshots of this node.
 #[derive(Clone, Debug)]
 pub struct EtcdSnapshots {
@@ -57,7 +62,8 @@ impl EtcdSnapshots {
             Ok(record) => Some(record),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => {
-                tracing::warn!("{} is damaged, and the snapshot that it names does not count: {e}", path.display());
+                let what = if is_later(&e) { "is of a later version" } else { "is damaged" };
+                tracing::warn!("{} {what}, and the snapshot that it names does not count: {e}", path.display());
                 None
             }
         };

@@ -62,9 +62,7 @@ impl fmt::Display for Happened {
             Self::Blocked(step, why) => write!(f, "blocked: {step}: {why}"),
             Self::TurnedBack(why) => write!(f, "turns back: {why}"),
             Self::AsIs(why) => write!(f, "the node is taken as it is: {why}"),
-            Self::Ended(Outcome::Reached) => f.write_str("ended: it is what was asked for"),
-            Self::Ended(Outcome::CameBack(why)) => write!(f, "ended: it is as before: {why}"),
-            Self::Ended(Outcome::Left(why)) => write!(f, "ended, and it is unknown whether the node is well: {why}"),
+            Self::Ended(outcome) => write!(f, "ended: {outcome}"),
         }
     }
 }

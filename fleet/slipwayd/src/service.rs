@@ -54,7 +54,9 @@ impl Listener for Events {
         match &happened {
             Happened::Progress(..) => tracing::debug!("{happened}"),
             Happened::Blocked(..) | Happened::TurnedBack(_) | Happened::AsIs(_) => tracing::warn!("{happened}"),
-            Happened::Ended(Outcome::CameBack(_) | Outcome::Left(_)) => tracing::error!("{happened}"),
+            Happened::Ended(Outcome::CameBack(_) | Outcome::Left(_) | Outcome::Later(_)) => {
+                tracing::error!("{happened}")
+            }
             Happened::Asked | Happened::Began(_) | Happened::Done(_) | Happened::Ended(Outcome::Reached) => {
                 tracing::info!("{happened}");
             }

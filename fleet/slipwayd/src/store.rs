@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use slipway_node::journal::Journal;
+use slipway_node::journal::{Journal, Unreadable};
 
 /// Most bytes of a copy. A journal has a few kilobytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -25,12 +25,35 @@ impl Store {
     ///
     /// A node without any copy is a new one. If there are copies and none is whole, it is unknown what this node has begun:
     /// that is an error, and a person decides. A copy that the medium does not give back is damaged.
+    ///
+    /// It is unknown as well if a copy is whole, and only a later version understands it, even beside one that this version
+    /// understands: the later version wrote the other one before.
     pub fn open(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         let copies = copies(dir).map(|path| read(&path));
         let is_new = copies.iter().all(|copy| matches!(copy, Ok(None)));
-        let whole = |copy: &Result<Option<Vec<u8>>>| Journal::decode(copy.as_ref().ok()?.as_ref()?);
-        let journal = match Journal::newest([whole(&copies[0]), whole(&copies[1])]) {
+        let bytes: Vec<&[u8]> = copies.iter().filter_map(|copy| copy.as_ref().ok()?.as_deref()).collect();
+        let decoded = bytes.iter().map(|copy| Journal::decode(copy));
+        let mut readable = Vec::new();
+        for copy in decoded {
+            match copy {
+                Ok(journal) => readable.push(journal),
+                Err(Unreadable::Damaged) => {}
+                Err(why @ Unreadable::Later { .. }) => bail!(
+                    "the journal in {}: {why}. Nothing of it is lost: the version that wrote it goes on with it when it runs \
+                     here again. To go on without it, look what `kubectl` and `etcdctl` say of this node, undo what was begun, \
+                     and move the files to another directory, where they are kept",
+                    dir.display()
+                ),
+            }
+        }
+        if let Some(version) = bytes.iter().find_map(|copy| Journal::foreign_version(copy)) {
+            let dir = dir.display();
+            tracing::warn!(
+                "the journal in {dir} is of version {version}: this slipwayd goes on with what it knows of it"
+            );
+        }
+        let journal = match Journal::newest(readable) {
             Some(journal) => journal,
             None if is_new => Journal::default(),
             None => {
@@ -68,7 +91,7 @@ impl Store {
     fn write(&self, journal: &Journal) -> io::Result<()> {
         let bytes = journal.encode()?;
         let mut order = copies(&self.dir);
-        let second = read(&order[1]).ok().flatten().and_then(|copy| Journal::decode(&copy));
+        let second = read(&order[1]).ok().flatten().and_then(|copy| Journal::decode(&copy).ok());
         if second.as_ref() != Some(&self.journal) {
             order.reverse();
         }

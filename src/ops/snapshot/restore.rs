@@ -152,7 +152,7 @@ pub fn onto(
     let said = |result: String| SnapshotReport { result: Some(result), ..SnapshotReport::empty(name) };
     let Some(slot) = slot else { return Ok(said(format!("the running system is {}", system.running))) };
     if request.boot
-        && !is_damaged(&system.snapshots[slot])
+        && !may_be_due(&system.snapshots[slot])
         && let Err(why) = due(&system, slot)
     {
         return Ok(said(why.to_string()));
@@ -180,8 +180,8 @@ fn due(system: &SystemFacts, slot: Slot) -> Result<(), head::NotDue> {
 }
 
 /// It may be that it is due: then nothing is put back, which is a failure.
-const fn is_damaged(found: &Found) -> bool {
-    matches!(found, Found::Damaged)
+const fn may_be_due(found: &Found) -> bool {
+    matches!(found, Found::Damaged | Found::Later(_))
 }
 
 struct Restoring<'r> {

@@ -9,6 +9,7 @@ mod drain;
 mod etcd;
 mod etcd_data;
 mod journal;
+mod later;
 mod plan;
 mod quorum;
 mod world;

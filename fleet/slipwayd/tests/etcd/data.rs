@@ -91,16 +91,9 @@ fn status(etcd: [Option<&str>; 2]) -> String {
 
 fn request(goal: Goal, allow_any_etcd: bool) -> Request {
     Request {
-        id: Uuid::from_u128(1),
-        goal,
         source: if goal.writes() { "dir:payload".to_owned() } else { String::new() },
-        payload: None,
-        preserve: true,
-        token: None,
-        allow_outage: false,
-        allow_any_version: false,
         allow_any_etcd,
-        caller: "test".to_owned(),
+        ..Request::new(Uuid::from_u128(1), goal, "test")
     }
 }
 

@@ -151,8 +151,8 @@ impl State {
     /// whole is in the laws of the journal.
     pub fn write(&mut self, journal: Journal) {
         let journal = Journal { seq: self.journal.seq + 1, ..journal };
-        let copies = [Some(Journal::clone(&self.journal)), Journal::decode(&journal.encode().unwrap())];
-        let read = Journal::newest(copies);
+        let copies = [Some(Journal::clone(&self.journal)), Journal::decode(&journal.encode().unwrap()).ok()];
+        let read = Journal::newest(copies.into_iter().flatten());
         self.broken_unless(read.as_ref() == Some(&journal), "a journal that was written is what is read");
         // Numbers count for ever; which of two is larger is all that matters.
         self.journal = Arc::new(Journal { seq: 0, ..journal });
@@ -170,6 +170,7 @@ impl State {
             (Outcome::Reached, Goal::Rollback) => is_default && disk.running == Slot::B,
             (Outcome::Reached, Goal::Reboot) => self.rebooted && disk.runs() == Some(OLD),
             (Outcome::Left(why), _) => !why.is_empty() && self.has_word(op),
+            (Outcome::Later(_), _) | (Outcome::Reached, Goal::Later) => false,
             (Outcome::CameBack(why), _) => {
                 !why.is_empty() && (self.meddled || (disk.runs() == Some(OLD) && is_default && disk.once.is_none()))
             }
@@ -195,7 +196,7 @@ impl State {
             Outcome::CameBack(why) | Outcome::Left(why) => {
                 op.abort.as_ref().is_some_and(|abort| why.starts_with(abort))
             }
-            Outcome::Reached => false,
+            Outcome::Reached | Outcome::Later(_) => false,
         };
         let in_vain = self.tried && *outcome != Outcome::Reached && !is_aborted && !is_confirmed;
         let is_denied = self.journal.denial(digest(TARGET)).is_some();
