@@ -12,13 +12,13 @@ use std::{
     },
 };
 
-use slipway_core::{
-    digest::Sha256,
-    report::{ChangeReport, Document, SlotCheck, VerifyReport},
-};
+use slipway_core::digest::Sha256;
 use slipway_node::{facts::Disk, request::Request};
 
-use super::installer::{InstallError, Installer, Place};
+use super::{
+    answer::{Answer, Change, Misread, Verify},
+    installer::{InstallError, Installer, Place},
+};
 use crate::world::{Progress, Watcher};
 
 /// Where an image has its installer.
@@ -87,12 +87,7 @@ impl Images {
 
     /// Have the image's own installer write the other slot. `own` is the node's, which fetches the image and looks
     /// afterwards at what is on the disk.
-    pub fn stage(
-        &self,
-        own: &Installer,
-        request: &Request,
-        watcher: &dyn Watcher,
-    ) -> Result<ChangeReport, InstallError> {
+    pub fn stage(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<Change, InstallError> {
         let source = &request.source;
         self.clear().map_err(InstallError::Transient)?;
         let before = looked(own)?;
@@ -108,7 +103,7 @@ impl Images {
         Ok(report)
     }
 
-    fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, InstallError> {
+    fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<Change, InstallError> {
         let source = &request.source;
         // The digest is resolved here, once: the installer runs from the bytes that are fetched under it.
         let pulled = own.pull(source, &self.layout, watcher)?;
@@ -119,11 +114,10 @@ impl Images {
         let name = format!("the installer in {source}");
         let installer = own.within(self.engine.place(&image), name.clone().into());
         let ended = installer.stage_from(None, request.allow_any_version, watcher)?;
-        if serde_json::from_slice::<Document>(&ended.report).is_ok() {
-            let report = installer.report(&ended.report).map_err(|trouble| trouble.about(&name))?;
+        if !matches!(Answer::read(&ended.report), Err(Misread::NoReport(_))) {
+            let Change { payload, .. } = installer.changed(&ended.report).map_err(|trouble| trouble.about(&name))?;
             // The image's installer finds all of it beside itself.
-            let (bytes_fetched, bytes_reused) = (pulled.fetched_bytes, pulled.reused_bytes);
-            return Ok(ChangeReport { bytes_fetched, bytes_reused, ..report });
+            return Ok(Change { payload, bytes_fetched: pulled.fetched_bytes, bytes_reused: pulled.reused_bytes });
         }
         if watcher.wants_end() {
             return Err(InstallError::Transient(format!("{name} was ended")));
@@ -141,7 +135,7 @@ fn looked(own: &Installer) -> Result<Disk, InstallError> {
 }
 
 /// Whether the disk is as it was before, but for this payload in a slot, every byte of it.
-fn is_so(before: &Disk, after: &Disk, found: &VerifyReport, payload: Option<Sha256>) -> Result<(), String> {
+fn is_so(before: &Disk, after: &Disk, found: &Verify, payload: Option<Sha256>) -> Result<(), String> {
     let running = before.running;
     let is_kept = after.running == running
         && after.payloads[running] == before.payloads[running]
@@ -153,12 +147,10 @@ fn is_so(before: &Disk, after: &Disk, found: &VerifyReport, payload: Option<Sha2
     if after.next != Some(running) && after.next != before.next {
         return Err("the next boot would not be the running system: it should have written a slot and no more".into());
     }
-    if !found.ok {
-        let slots = found.slots.values().flat_map(SlotCheck::problems);
-        let all: Vec<_> = found.problems.iter().cloned().chain(found.boot_chain.problems()).chain(slots).collect();
-        return Err(format!("the disk is damaged: {}", all.join("; ")));
+    if let Some(why) = found.damage() {
+        return Err(format!("the disk is damaged: {why}"));
     }
-    let is_there = payload.is_some() && found.slots.values().any(|slot| slot.payload == payload);
+    let is_there = payload.is_some_and(|payload| found.holds(payload));
     let named = || payload.map_or_else(|| "that it names".to_owned(), |payload| payload.to_string());
     if is_there { Ok(()) } else { Err(format!("no slot holds the payload {}", named())) }
 }

@@ -12,16 +12,17 @@ use std::{
 };
 
 use slipway_core::{
-    boot::slot::{PerSlot, Slot},
-    disk::layout::Part,
-    report::{
-        ChangeReport, Document, Event, EventLine, FailureId, FailureKind, PullReport, Report, StatusReport,
-        VerifyReport,
+    boot::{
+        running::Running,
+        slot::{PerSlot, Slot},
     },
+    disk::layout::Part,
+    report::{FailureId, FailureKind},
 };
 use slipway_node::{facts::Disk, request::Request};
 
 use super::{
+    answer::{Answer, Change, Failure, Pull, Status, Told, Verify},
     registry,
     volume::{self, Volume},
 };
@@ -127,7 +128,7 @@ impl Installer {
     /// The boot state of the disk; `None` if it cannot be read, or if the system does not run from it.
     pub fn disk(&self) -> Option<Disk> {
         let status = self.status()?;
-        let running = status.running.slot()?;
+        let running = status.running.and_then(Running::slot)?;
         // An EPHEMERAL that is mounted was made anew by the system itself.
         let is_mounted = || volume(&status).and_then(|volume| volume.is_mounted());
         let blank = status.boot_env.as_ref()?.format_ephemeral && is_mounted() != Ok(true);
@@ -144,15 +145,15 @@ impl Installer {
             disk.states[slot] = status.slots[slot].state;
             disk.payloads[slot] = status.slots[slot].payload;
             disk.versions[slot].clone_from(&status.slots[slot].version);
-            disk.components[slot].clone_from(&status.slots[slot].components);
+            disk.components[slot] = status.slots[slot].components.clone().unwrap_or_default();
         }
         Some(disk)
     }
 
-    fn status(&self) -> Option<Box<StatusReport>> {
-        let document: Document = serde_json::from_slice(&self.answer(&["status"]).ok()?).ok()?;
-        match document.report {
-            Report::Status(status) => Some(status),
+    fn status(&self) -> Option<Box<Status>> {
+        let answer = Answer::read(&self.answer(&["status"]).ok()?);
+        match answer.inspect_err(|why| tracing::warn!("{} {why}", self.name())).ok()? {
+            Answer::Status(status) => Some(status),
             _ => None,
         }
     }
@@ -164,23 +165,23 @@ impl Installer {
     }
 
     /// A verb that changes the disk.
-    pub fn run(&self, args: &[&str]) -> Result<ChangeReport, InstallError> {
-        self.report(&self.answer(&[args, &["--progress", "none"]].concat())?)
+    pub fn run(&self, args: &[&str]) -> Result<Change, InstallError> {
+        self.changed(&self.answer(&[args, &["--progress", "none"]].concat())?)
     }
 
     /// Confirm the trial that runs, if every program in `checks` agrees.
-    pub fn confirm(&self, checks: &Path) -> Result<ChangeReport, InstallError> {
+    pub fn confirm(&self, checks: &Path) -> Result<Change, InstallError> {
         let checks = checks.to_string_lossy();
         self.run(&["confirm", "--checks", &checks])
     }
 
     /// Write a payload into the other slot. It ends early if the watcher wants it to.
-    pub fn stage(&self, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, InstallError> {
+    pub fn stage(&self, request: &Request, watcher: &dyn Watcher) -> Result<Change, InstallError> {
         let ended = self.stage_from(Some(&request.source), request.allow_any_version, watcher)?;
         if ended.report.is_empty() {
             return Err(InstallError::Transient(format!("{} ended with {}", self.program.display(), ended.status)));
         }
-        self.report(&ended.report)
+        self.changed(&ended.report)
     }
 
     /// The same from a source, or from where the installer finds its own payload. Nothing is made of the answer yet.
@@ -202,7 +203,7 @@ impl Installer {
     }
 
     /// Copy an image into an OCI layout. What the slots hold of it is not fetched.
-    pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<PullReport, InstallError> {
+    pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Pull, InstallError> {
         let to = format!("oci:{}", layout.display());
         let mut reuse = OsString::from("--reuse");
         if let Some(disk) = &self.disk {
@@ -214,17 +215,17 @@ impl Installer {
         if ended.report.is_empty() {
             return Err(InstallError::Transient(format!("{} ended with {}", self.program.display(), ended.status)));
         }
-        match serde_json::from_slice(&ended.report) {
-            Ok(Document { report: Report::Pull(pull), .. }) => Ok(pull),
+        match Answer::read(&ended.report) {
+            Ok(Answer::Pull(pull)) => Ok(pull),
             _ => Err(self.no_answer(&ended.report)),
         }
     }
 
     /// Read every file of every slot from the disk, and compare it with its digest.
-    pub fn verify(&self) -> Result<VerifyReport, InstallError> {
+    pub fn verify(&self) -> Result<Verify, InstallError> {
         let answer = self.answer(&["verify", "--progress", "none"])?;
-        match serde_json::from_slice(&answer) {
-            Ok(Document { report: Report::Verify(report), .. }) => Ok(*report),
+        match Answer::read(&answer) {
+            Ok(Answer::Verify(found)) => Ok(found),
             _ => Err(self.no_answer(&answer)),
         }
     }
@@ -266,7 +267,7 @@ impl Installer {
 
     /// The failure for an answer to another question.
     fn no_answer(&self, stdout: &[u8]) -> InstallError {
-        match self.report(stdout) {
+        match self.changed(stdout) {
             Err(trouble) => trouble,
             Ok(_) => InstallError::Permanent(format!("{} answers another question", self.program.display())),
         }
@@ -276,31 +277,31 @@ impl Installer {
         format!("{} cannot be run: {error}", self.program.display())
     }
 
-    /// The report of a verb that changes the disk.
-    pub fn report(&self, stdout: &[u8]) -> Result<ChangeReport, InstallError> {
-        let document: Document = serde_json::from_slice(stdout).map_err(|e| {
-            InstallError::Permanent(format!("{} answers what is no report: {e}", self.program.display()))
-        })?;
-        match document.report {
-            Report::Change(change) => Ok(*change),
-            Report::Failure(failure) => {
-                let is = |ids: [FailureId; 2]| ids.iter().any(|id| id.name() == failure.id);
-                // The registry has answered: asked again, it says the same.
-                let is_final = is([FailureId::ImageNotFound, FailureId::RegistryDenied]);
-                // Whoever has the disk gives it back: that is no fault of a payload.
-                let is_taken = is([FailureId::DiskLocked, FailureId::DiskInUse]);
-                let is_elsewhere = matches!(failure.kind, FailureKind::Dependency | FailureKind::Interrupted);
-                let may_pass = is_taken || (is_elsewhere && !is_final);
-                // Most messages end with the remedy.
-                let why = match failure.remedy.filter(|remedy| !failure.message.contains(remedy)) {
-                    Some(remedy) => format!("{} ({remedy})", failure.message),
-                    None => failure.message,
-                };
-                Err(if may_pass { InstallError::Transient(why) } else { InstallError::Permanent(why) })
-            }
-            _ => Err(InstallError::Permanent(format!("{} answers another question", self.program.display()))),
+    /// The answer of a verb that changes the disk.
+    pub fn changed(&self, stdout: &[u8]) -> Result<Change, InstallError> {
+        match Answer::read(stdout) {
+            Ok(Answer::Change(change)) => Ok(change),
+            Ok(Answer::Failure(failure)) => Err(failed(failure)),
+            Ok(_) => Err(InstallError::Permanent(format!("{} answers another question", self.program.display()))),
+            Err(why) => Err(InstallError::Permanent(format!("{} {why}", self.program.display()))),
         }
     }
+}
+
+fn failed(failure: Failure) -> InstallError {
+    let is = |ids: [FailureId; 2]| ids.iter().any(|id| id.name() == failure.id);
+    // The registry has answered: asked again, it says the same.
+    let is_final = is([FailureId::ImageNotFound, FailureId::RegistryDenied]);
+    // Whoever has the disk gives it back: that is no fault of a payload.
+    let is_taken = is([FailureId::DiskLocked, FailureId::DiskInUse]);
+    let is_elsewhere = matches!(failure.kind, Some(FailureKind::Dependency | FailureKind::Interrupted));
+    let may_pass = is_taken || (is_elsewhere && !is_final);
+    // Most messages end with the remedy.
+    let why = match failure.remedy.filter(|remedy| !failure.message.contains(remedy)) {
+        Some(remedy) => format!("{} ({remedy})", failure.message),
+        None => failure.message,
+    };
+    if may_pass { InstallError::Transient(why) } else { InstallError::Permanent(why) }
 }
 
 fn args_without_disk(verb: &[&str]) -> Vec<OsString> {
@@ -308,7 +309,7 @@ fn args_without_disk(verb: &[&str]) -> Vec<OsString> {
 }
 
 /// EPHEMERAL of the disk that was looked at.
-fn volume(status: &StatusReport) -> Result<Volume, String> {
+fn volume(status: &Status) -> Result<Volume, String> {
     let name = Path::new(&status.disk.path).file_name().unwrap_or_default().to_string_lossy();
     let devices = |part: Part| volume::devices(Path::new("/sys/class/block"), &name, part.number());
     Ok(Volume { goes: devices(Part::Ephemeral)?, stays: devices(Part::State)? })
@@ -324,16 +325,13 @@ fn forward_events(lines: impl BufRead, watcher: &dyn Watcher) -> String {
     let mut words = String::new();
     // An image's installer may write any bytes. All are read: it must not wait for a reader.
     for line in lines.split(b'\n').map_while(Result::ok) {
-        let Ok(event) = serde_json::from_slice::<EventLine>(&line) else {
-            words = String::from_utf8_lossy(&line).into_owned();
-            continue;
-        };
-        match event.event {
-            Event::Begin { version, .. } => watcher.tell(Progress::Note(format!("it is version {version}"))),
-            Event::Phase { text, .. } | Event::Step { text, .. } => watcher.tell(Progress::Part(text)),
-            Event::Bytes { done_bytes, total_bytes, .. } => watcher.tell(Progress::Bytes(done_bytes, total_bytes)),
-            Event::Note { text } | Event::Wait { text } => watcher.tell(Progress::Note(text)),
-            _ => {}
+        match serde_json::from_slice(&line) {
+            Ok(Told::Begin { version }) => watcher.tell(Progress::Note(format!("it is version {version}"))),
+            Ok(Told::Phase { text }) => watcher.tell(Progress::Part(text)),
+            Ok(Told::Bytes { done_bytes, total_bytes }) => watcher.tell(Progress::Bytes(done_bytes, total_bytes)),
+            Ok(Told::Note { text }) => watcher.tell(Progress::Note(text)),
+            Ok(Told::Other) => {}
+            Err(_) => words = String::from_utf8_lossy(&line).into_owned(),
         }
     }
     words

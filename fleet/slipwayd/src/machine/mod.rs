@@ -1,5 +1,6 @@
 //! The world as it is on a machine.
 
+pub mod answer;
 pub mod certificates;
 pub mod containerd;
 mod cri;
@@ -364,6 +365,8 @@ impl World for Machine {
                 done(may.and_then(|()| self.of_kube(step, op).map_err(InstallError::Transient)))
             }
             Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
+            // The sequence never begins it.
+            Step::Later => Tried::Failed("this version of slipwayd cannot do that".to_owned()),
         }
     }
 }

@@ -81,32 +81,40 @@ fn what_it_does_not_have_is_not_here() {
     assert!(said[4].contains("kubelet.service, slipwayd.service"), "{}", said[4]);
 }
 
-/// What is damaged is named, and holds back what is new. The way back of the OS is not held back.
+/// What is damaged is named, and so is what only a later version understands; both hold back what is new. The way back of the OS
+/// is not held back.
 #[test]
-fn a_damaged_journal_of_static_pods_leaves_the_way_back() {
-    let dir = tempdir().unwrap();
-    let state = dir.path().join("state");
-    fs::create_dir_all(&state).unwrap();
-    fs::write(state.join("static-pods.json"), "{").unwrap();
-    let static_pods = Some(static_pods::Config { manifests: dir.path().join("manifests"), ..Default::default() });
-    let kubeconfig = dir.path().join("kubeconfig");
-    let kubernetes = Some(kube::Config { node: "node-1".into(), kubeconfig, drain: Default::default(), static_pods });
-    let config = Config { state, installer: dir.path().join("installer"), kubernetes, ..Default::default() };
-    let (node, _worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
-    let request = |goal| Request {
-        source: if goal == Goal::Rollback { String::new() } else { "docker://registry.example/os:1".to_owned() },
-        ..Request::new(Uuid::from_u128(1), goal, "a")
-    };
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let ask = |goal| runtime.block_on(node.ask(request(goal)));
-    for goal in [Goal::Upgrade, Goal::Stage] {
-        let Err(Error::Failed(why)) = ask(goal) else { panic!("{goal:?}") };
-        assert!(why.contains("static-pods.json") && why.contains("remove the journal"), "{why}");
+fn a_journal_of_static_pods_that_is_not_read_leaves_the_way_back() {
+    let whole = r#"{"under_way": null, "kept": {"kube-hypervisor": "spec:"}, "ended": []}"#;
+    for (journal, told) in
+        [("{", "is damaged"), (whole, "is whole, and only a later version of slipwayd understands it")]
+    {
+        let dir = tempdir().unwrap();
+        let state = dir.path().join("state");
+        fs::create_dir_all(&state).unwrap();
+        fs::write(state.join("static-pods.json"), journal).unwrap();
+        let static_pods = Some(static_pods::Config { manifests: dir.path().join("manifests"), ..Default::default() });
+        let kubeconfig = dir.path().join("kubeconfig");
+        let kubernetes =
+            Some(kube::Config { node: "node-1".into(), kubeconfig, drain: Default::default(), static_pods });
+        let config = Config { state, installer: dir.path().join("installer"), kubernetes, ..Default::default() };
+        let (node, _worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+        let request = |goal| Request {
+            source: if goal == Goal::Rollback { String::new() } else { "docker://registry.example/os:1".to_owned() },
+            ..Request::new(Uuid::from_u128(1), goal, "a")
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let ask = |goal| runtime.block_on(node.ask(request(goal)));
+        for goal in [Goal::Upgrade, Goal::Stage] {
+            let Err(Error::Failed(why)) = ask(goal) else { panic!("{goal:?}") };
+            assert!(why.contains("static-pods.json") && why.contains(told), "{why}");
+            assert_eq!(why.contains("remove the journal"), journal == "{", "{why}");
+        }
+        // There is no disk here.
+        let asked = ask(Goal::Rollback);
+        assert!(matches!(asked, Err(Error::Refused(Refusal::UnknownDisk))), "{asked:?}");
+        assert!(matches!(runtime.block_on(node.static_pods()), Err(Error::Failed(_))));
     }
-    // There is no disk here.
-    let asked = ask(Goal::Rollback);
-    assert!(matches!(asked, Err(Error::Refused(Refusal::UnknownDisk))), "{asked:?}");
-    assert!(matches!(runtime.block_on(node.static_pods()), Err(Error::Failed(_))));
 }
 
 #[test]
@@ -147,7 +155,7 @@ fn status_does_not_wait_for_a_confirm() {
 }
 
 /// A node whose installer says by the file `began` that it stages, and ends when the file `go` is there; and the request.
-fn stages(dir: &Path) -> (Config, Request) {
+pub fn stages(dir: &Path) -> (Config, Request) {
     let at = |name: &str| dir.join(name);
     let [status, staged] = ["status.json", "change-stage.json"].map(|name| fixture(name).display().to_string());
     let waits = format!("touch {}\nuntil [ -e {} ]; do sleep 0.1; done", at("began").display(), at("go").display());
@@ -188,16 +196,21 @@ fn an_operation_whose_journal_cannot_be_written_says_so() {
 }
 
 /// The service as a program. It ends with this.
-struct Daemon(Child);
+pub struct Daemon(Child);
 
 impl Daemon {
     /// It listens at `socket` in `dir`.
-    fn start(dir: &Path) -> Self {
+    pub fn start(dir: &Path) -> Self {
         Self::start_with(dir, "")
     }
 
     /// The same, with more of a configuration.
     fn start_with(dir: &Path, more: &str) -> Self {
+        Self::of(env!("CARGO_BIN_EXE_slipwayd").as_ref(), dir, more)
+    }
+
+    /// This program.
+    pub fn of(program: &Path, dir: &Path, more: &str) -> Self {
         let at = |name: &str| dir.join(name).display().to_string();
         let config = format!(
             "node = \"node-1\"\nstate = {:?}\ninstaller = {:?}\n[api]\nsocket = {:?}\n[services]\nneed = [\"kubelet.service\"]\n{more}",
@@ -206,12 +219,12 @@ impl Daemon {
             at("socket"),
         );
         fs::write(at("slipwayd.toml"), config).unwrap();
-        let mut service = Command::new(env!("CARGO_BIN_EXE_slipwayd"));
+        let mut service = Command::new(program);
         Self(service.args(["--config", &at("slipwayd.toml")]).spawn().unwrap())
     }
 
     /// A connection, once it listens.
-    async fn channel(&mut self, dir: &Path) -> Channel {
+    pub async fn channel(&mut self, dir: &Path) -> Channel {
         let endpoint = Endpoint::from_shared(format!("unix://{}", dir.join("socket").display())).unwrap();
         loop {
             match endpoint.connect().await {
