@@ -30,6 +30,7 @@ mod other_disks;
 mod placeholders;
 mod readers;
 mod released;
+mod scenarios;
 mod signals;
 mod snapshot;
 mod support;
