@@ -269,7 +269,8 @@ impl<'d> InstalledDisk<'d> {
         // What writes them anew tells of them itself.
         if change.renewal().is_none() && matters_soon(planned.plan.goal) {
             let damage = damaged_loaders::found(self.disk, &self.system.gpt);
-            damaged_loaders::note(damage, self.disk, &self.identity, &self.system, observer);
+            let told = damaged_loaders::note(damage, self.disk, &self.identity, &self.system, observer);
+            planned.plan.warnings.extend(told);
         }
         let would = dry_run.then(|| execute::would_move(&planned.plan, self.disk, &sources)).flatten();
         let (would, why) = would.unwrap_or_default();

@@ -71,7 +71,10 @@ fn a_repair_tells_of_what_it_leaves() {
         let plan = plan(damaged(facts, slot));
         let told = format!("slot {slot} is damaged (vmlinuz: damaged: its SHA-256 is not the one listed): {REMEDY}");
         assert!(plan.left.is_empty() && plan.warnings.contains(&told), "{plan}");
+        // The result is all that some readers see.
+        assert!(plan.result.ends_with(&format!("damaged: {REMEDY}")), "{}", plan.result);
     }
+    assert!(!plan(confirmed()).result.contains("damaged"), "{}", plan(confirmed()).result);
     // The boot rule starts the default in any state, if the other slot is not good.
     for state in [SlotState::Empty, SlotState::Untried, SlotState::Tried, SlotState::Bad] {
         let states = |states| PerSlot { a: state, ..states };

@@ -23,6 +23,7 @@ mod machine_config;
 mod markers;
 mod menu_plan;
 mod next_step;
+mod not_read;
 mod offline_plan;
 mod registry;
 mod report_fixtures;

@@ -16,7 +16,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, Exceptions, RunsFrom, SystemFacts, UpgradeRequest},
-    report::{NextStep, StatusFacts, Writer, doubtful, next_step},
+    report::{NextStep, StatusFacts, Writer, next_step},
     units::SectorSize,
 };
 use slipway_test_support::system::{
@@ -68,7 +68,7 @@ const NOT_READ: &str =
     "none: what was read is well. `installer verify --disk /dev/sda` reads the root file systems, too";
 
 /// Every file of every slot in use was read, and none is damaged.
-fn read(mut facts: SystemFacts) -> SystemFacts {
+pub fn read(mut facts: SystemFacts) -> SystemFacts {
     let used: Vec<Slot> = facts.in_use().collect();
     used.into_iter().for_each(|slot| facts.slots[slot].whole = Some(Ok(())));
     facts
@@ -384,23 +384,6 @@ fn why() {
     ] {
         let step = advice(&facts);
         assert!(step.why.contains(expected), "{name}: {step:?}");
-    }
-}
-
-/// Whose root file systems `status` reads unasked: those that nothing else vouches for.
-#[test]
-fn what_is_read() {
-    let menu = SystemFacts { running: Running::This { slot: Slot::A, trial: false }, ..confirmed() };
-    for (name, facts, expected) in [
-        ("the default runs", confirmed(), &[][..]),
-        ("a trial waits, which was just written", pending(), &[]),
-        ("a trial runs, and the default is what it falls back to", on_trial(), &[]),
-        ("the default does not come up, and somebody chose the other slot in the boot menu", menu, &[Slot::B]),
-        ("from a rescue system", from_outside(confirmed()), &[Slot::A, Slot::B]),
-        ("from a rescue system, one slot is empty", from_outside(healthy()), &[Slot::A]),
-        ("from a rescue system, the boot state is lost", without_boot_state(from_outside(healthy())), &Slot::BOTH),
-    ] {
-        assert_eq!(doubtful(&facts), expected, "{name}");
     }
 }
 

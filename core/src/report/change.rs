@@ -6,7 +6,13 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{boot::slot::Slot, digest::Sha256, disk::identity::DiskIdentity, plan::Plan, units::approx};
+use crate::{
+    boot::slot::Slot,
+    digest::Sha256,
+    disk::identity::DiskIdentity,
+    plan::{Goal, Plan},
+    units::approx,
+};
 
 /// The change that was made, or with `--dry-run` would be made.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -40,7 +46,9 @@ impl fmt::Display for ChangeReport {
         let result = &self.plan.result;
         // After the first half of a repair there may be no second one.
         if self.plan.steps.is_empty() && !self.changed {
-            return write!(f, "nothing to do: {result}");
+            // What is left is for another verb.
+            let is_left = self.plan.goal == Goal::Repair && !self.plan.warnings.is_empty();
+            return write!(f, "{}: {result}", if is_left { "nothing to write again" } else { "nothing to do" });
         }
         if self.dry_run {
             let hash = self.plan_hash;

@@ -52,3 +52,10 @@ pub struct InstalledSystem {
     #[serde(default)]
     pub bootloaders: Bootloaders,
 }
+
+impl InstalledSystem {
+    /// Whether of a slot in use only what the boot loader loads was compared with its digests.
+    pub(super) fn is_unread(&self) -> bool {
+        [&self.slots.a, &self.slots.b].into_iter().any(|slot| slot.is_used() && slot.whole.is_none())
+    }
+}

@@ -112,12 +112,15 @@ pub fn next_step(facts: &SystemFacts, status: &StatusFacts) -> NextStep {
         Deciding::not_read,
     ];
     let step = rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"));
+    let step = on.with_unread(step);
     let is_repair = step.command.as_ref().is_some_and(|command| command.starts_with("installer repair "));
     // It begins with the table, whatever else it has to do.
     status.shrunk.clone().filter(|_| is_repair).map_or(step, words)
 }
 
 const VERIFIES: &str = "reads everything, and names what is damaged";
+/// Begins what says that no step is needed.
+const NONE: &str = "none: ";
 const TAGS_LOST: &str = "The tags of META are lost";
 
 /// A step without a command of ours.
@@ -297,7 +300,7 @@ impl Deciding<'_> {
         let other = self.untried(true)?;
         let command = self.activation(other).and_then(|step| step.command);
         let again = command.map_or_else(String::new, |command| format!("; `{command}` has the next boot try it"));
-        Some(words(format!("none: the trial of {} was cancelled{again}", self.name(other))))
+        Some(words(format!("{NONE}the trial of {} was cancelled{again}", self.name(other))))
     }
 
     /// The slot with a system that no boot has tried, by whether its trial was cancelled.
@@ -354,11 +357,25 @@ impl Deciding<'_> {
         self.status.problems.then(|| self.command("installer verify --disk {disk}", VERIFIES))
     }
 
-    /// Slots that were not read may be damaged.
     fn not_read(&self) -> Option<NextStep> {
-        let is_read = self.facts.in_use().all(|slot| self.facts.slots[slot].whole.is_some());
+        self.is_unread().then(|| words(format!("{NONE}what was read is well")))
+    }
+
+    /// Slots that were not read may be damaged: no all-clear, and no command that reads them before it does anything, leaves
+    /// that out.
+    fn with_unread(&self, step: NextStep) -> NextStep {
+        const READ: [&str; 4] = ["activate", "confirm", "repair", "rollback"];
+        let reads = |command: &String| READ.iter().any(|verb| command.starts_with(&format!("installer {verb} ")));
+        let is_meant = step.command.as_ref().map_or_else(|| step.why.starts_with(NONE), reads);
+        if !is_meant || !self.is_unread() {
+            return step;
+        }
         let verify = format!("installer verify --disk {}", quoted(self.status.disk));
-        (!is_read).then(|| words(format!("none: what was read is well. `{verify}` reads the root file systems, too")))
+        NextStep { why: format!("{}. `{verify}` reads the root file systems, too", step.why), ..step }
+    }
+
+    fn is_unread(&self) -> bool {
+        self.facts.in_use().any(|slot| self.facts.slots[slot].whole.is_none())
     }
 }
 

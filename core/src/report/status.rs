@@ -118,8 +118,11 @@ impl SlotStatus {
     /// Whether a system that is in use, or was, differs from the installed one. Nothing in an empty slot is whole,
     /// which is no reason for alarm.
     pub fn is_damaged(&self) -> bool {
-        let is_used = self.state.map_or(self.version.is_some(), |state| state != SlotState::Empty);
-        is_used && self.problem.is_some()
+        self.is_used() && self.problem.is_some()
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.state.map_or(self.version.is_some(), |state| state != SlotState::Empty)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
     boot::running::Running,
     disk::{identity::DiskKind, region::TableKind},
     report::{LayoutReport, status::next_boot},
+    text::quoted,
 };
 
 impl fmt::Display for LayoutReport {
@@ -32,6 +33,11 @@ impl fmt::Display for LayoutReport {
                 lines.push(("running", system.running.to_string()));
             }
             lines.extend(system.bootloaders.rows());
+            // The picture calls a slot good by its boot state.
+            if system.is_unread() {
+                let verify = format!("`installer verify --disk {}` reads them", quoted(path));
+                lines.push(("not read", format!("the root file systems: {verify}")));
+            }
         }
         if let Some(why) = &self.not_ours {
             lines.push(("not ours", why.clone()));

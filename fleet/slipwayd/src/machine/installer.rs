@@ -150,8 +150,9 @@ impl Installer {
         Some(disk)
     }
 
+    /// It is asked again and again, and wants no root file system read each time: `confirm` and `stage` do that themselves.
     fn status(&self) -> Option<Box<Status>> {
-        let answer = Answer::read(&self.answer(&["status"]).ok()?);
+        let answer = Answer::read(&self.answer(&["status", "--full=false"]).ok()?);
         match answer.inspect_err(|why| tracing::warn!("{} {why}", self.name())).ok()? {
             Answer::Status(status) => Some(status),
             _ => None,
