@@ -16,21 +16,23 @@ pub fn found(disk: &dyn BlockIo, gpt: &GptFacts) -> Vec<String> {
     links.chain(errors.into_iter().filter(|error| error.starts_with(CHAIN))).collect()
 }
 
-/// Tells of them. Without its name the verb that mends them would take the disk that the machine runs from.
+/// Tells of them, and returns what it told. Without its name the verb that mends them would take the disk that the machine runs
+/// from.
 pub fn note(
     damage: Vec<String>,
     disk: &dyn BlockIo,
     identity: &DiskIdentity,
     system: &SystemFacts,
     observer: &mut dyn Observer,
-) {
+) -> Vec<String> {
     if damage.is_empty() {
-        return;
+        return vec![];
     }
     let command = system.command("bootloader update", &identity.path);
     let (flag, but) = shipped_loaders::not_started(disk, identity, system)
         .map_or_else(Default::default, |left| (" --ignore-secure-boot", format!("; but {left}")));
-    for damaged in damage {
-        observer.note(&format!("boot chain: {damaged}; `{command}{flag}` writes it anew{but}"));
-    }
+    let told = |damaged| format!("boot chain: {damaged}; `{command}{flag}` writes it anew{but}");
+    let told: Vec<String> = damage.into_iter().map(told).collect();
+    told.iter().for_each(|told| observer.note(told));
+    told
 }

@@ -5,10 +5,7 @@ use std::cell::LazyCell;
 
 use anyhow::Context as _;
 use slipway_core::{
-    boot::{
-        EfiLoader,
-        slot::{Slot, SlotState},
-    },
+    boot::{EfiLoader, slot::Slot},
     kernel::arch::Arch,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts, bootloader::RenewalRequest},
     report::{ChangeReport, FailureKind, Observer},
@@ -58,10 +55,10 @@ pub struct RepairRequest {
 }
 
 impl Change for Repair {
-    /// A slot that is called good must be whole before it is marked so.
+    /// A slot that is called good must be whole before it is marked so. The others are read because "nothing to do" says that
+    /// the whole disk was looked at.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
-        let good = |slot: &Slot| system.env.as_ref().is_none_or(|env| env.states[*slot] == SlotState::Good);
-        first_unverified(Slot::BOTH.into_iter().filter(good), system)
+        first_unverified(system.in_use(), system)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
@@ -103,7 +100,7 @@ pub fn run(
         report.plan.left.iter().for_each(|left| observer.note(&format!("not repaired: {left}")));
         return Ok(report);
     }
-    note_loaders(disk, observer);
+    report.plan.warnings.extend(note_loaders(disk, observer));
     if report.plan.left.is_empty() {
         return Ok(report);
     }
@@ -112,16 +109,18 @@ pub fn run(
 }
 
 /// Damaged boot loaders, and a damaged list of them, are for another verb. "Nothing to do" would hide that the disk may not boot.
-fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) {
-    let Ok(opened) = disk.look() else { return };
-    let Ok(gpt) = probe::gpt(&opened) else { return };
+fn note_loaders(disk: &DiskRequest, observer: &mut dyn Observer) -> Vec<String> {
+    let Ok(opened) = disk.look() else { return vec![] };
+    let Ok(gpt) = probe::gpt(&opened) else { return vec![] };
     let damage = damaged_loaders::found(&opened, &gpt);
-    // The whole look reads all that boots.
-    if !damage.is_empty()
-        && let Ok(system) = probe::system(&opened, &super::kernel_cmdline().unwrap_or_default())
-    {
-        damaged_loaders::note(damage, &opened, opened.identity(), &system, observer);
+    if damage.is_empty() {
+        return vec![];
     }
+    // The whole look reads all that boots.
+    let system = probe::system(&opened, &super::kernel_cmdline().unwrap_or_default());
+    system
+        .map(|system| damaged_loaders::note(damage, &opened, opened.identity(), &system, observer))
+        .unwrap_or_default()
 }
 
 /// Mend what the partitions hold.

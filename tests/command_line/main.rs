@@ -4,6 +4,7 @@
 //! The program from outside: arguments, what it says, what it refuses, and what machined relies on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
+mod all_clear;
 mod bad_input;
 mod boot_chain;
 mod boot_variable;

@@ -12,8 +12,8 @@ use slipway_core::{
     units::MIB,
 };
 use slipway_test_support::world::{
-    Node, Outcome, Payload, World, flip, installer, installer_path, json_of, on_disk, partition, program, read_at,
-    tool, write_at,
+    Node, Outcome, Payload, World, flip, installer, installer_in, installer_path, json_of, on_disk, partition, program,
+    read_at, tool, write_at,
 };
 
 use super::earlier::with_a_signed_loader;
@@ -53,11 +53,10 @@ impl Disk {
         for (slot, check) in verify["slots"].as_object().unwrap() {
             for file in check["files"].as_array().unwrap() {
                 let what = file["name"].as_str().unwrap();
-                if ["vmlinuz", "rootfs.squashfs", "manifest.json"].contains(&what) {
-                    place(&format!("{slot}: {what}"), file["offset"].as_u64().unwrap(), 1);
-                }
+                place(&format!("{slot}: {what}"), file["offset"].as_u64().unwrap(), 1);
             }
             let volume = partition(&node.disk, &format!("BOOT-{slot}"));
+            place(&format!("{slot}: SHA256SUMS"), list(&node.disk, volume.offset), 1);
             place(&format!("{slot}: the file system"), volume.offset, MIB);
         }
         for (n, at) in node.boot_envs().into_iter().enumerate() {
@@ -143,6 +142,13 @@ fn by_people(path: &Path, esp: u64) -> Vec<(String, Damage)> {
     done
 }
 
+/// Where SHA256SUMS lies in a slot: it is the only file of so many digests.
+fn list(disk: &Path, volume: u64) -> u64 {
+    let head = read_at(disk, volume, 8 * MIB as usize);
+    let name = b"  boot.sha256\n";
+    volume + head.windows(name.len()).position(|bytes| bytes == name).unwrap() as u64 - 64
+}
+
 /// Where the FATs and the root directory of the ESP begin on the disk.
 fn fat_and_root(disk: &Path, esp: u64) -> (u64, u64) {
     let boot = read_at(disk, esp, 512);
@@ -163,20 +169,34 @@ enum Advice {
     Ends(String),
 }
 
+/// What runs: with the words of this file on the kernel's command line, a system of the disk. None: a rescue system.
+type Running<'a> = Option<&'a Path>;
+
+/// Before a command in a shell.
+fn under(running: Running) -> String {
+    running.map_or_else(String::new, |words| format!("mount --bind {} /proc/cmdline && ", words.display()))
+}
+
+fn status(image: &Path, running: Running, args: &[&str]) -> Outcome {
+    let script = format!("{}exec \"$@\"", under(running));
+    Outcome::of(installer_in(&script, [&["status"][..], args, &["--disk"]].concat()).arg(image))
+}
+
 /// The advice of `status`: its next step, or, where it fails, the command that its error names.
-fn advice(image: &Path) -> Advice {
-    let outcome = Outcome::of(installer(["status", "--output=json", "--disk"]).arg(image));
+fn advice(image: &Path, running: Running) -> Advice {
+    let outcome = status(image, running, &["--output=json"]);
     let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let next = &document["next_step"];
     if let Some(why) = next["why"].as_str() {
         return match next["command"].as_str() {
             // It says itself what it costs.
             Some(_) if why.contains("erases all data") => Advice::Ends(why.to_owned()),
+            Some("reboot") => Advice::Ends(why.to_owned()),
             Some(command) => Advice::Type(command.to_owned()),
             None => Advice::Ends(why.to_owned()),
         };
     }
-    let error = on_disk(image, &["status"]).stderr;
+    let error = status(image, running, &[]).stderr;
     if error.contains(NOT_OURS) {
         return Advice::Ends(NOT_OURS.to_owned());
     }
@@ -188,14 +208,15 @@ fn advice(image: &Path) -> Advice {
 }
 
 /// As a user types it, with a payload for SOURCE and a tag for KEY=VALUE.
-fn follow(command: &str, payload: &Payload) -> Outcome {
+fn follow(command: &str, payload: &Payload, running: Running) -> Outcome {
     let dir = installer_path().parent().unwrap().to_owned();
     let path = format!("{}:{}", dir.display(), env::var("PATH").unwrap());
     let typed = command.replace("SOURCE", &payload.source()).replace("KEY=VALUE", "0x0a=x");
-    let mut shell = program("sh");
+    let typed = format!("{}{typed}", under(running));
+    let mut shell = program("unshare");
     let assets =
         installer([""; 0]).get_envs().find(|(name, _)| *name == "SLIPWAY_ASSETS").unwrap().1.unwrap().to_owned();
-    Outcome::of(shell.args(["-c", &typed]).env("PATH", path).env("SLIPWAY_ASSETS", assets))
+    Outcome::of(shell.args(["--mount", "sh", "-c", &typed]).env("PATH", path).env("SLIPWAY_ASSETS", assets))
 }
 
 /// Why nothing boots that is whole, if so.
@@ -212,10 +233,12 @@ fn boots(image: &Path) -> Result<(), String> {
 }
 
 /// Follow what is advised until it ends. What is wrong, if anything.
-fn followed(image: &Path, payload: &Payload) -> Result<(), String> {
+fn followed(image: &Path, payload: &Payload, running: Running) -> Result<(), String> {
     let (mut typed, mut failed) = (Vec::new(), false);
     loop {
-        match advice(image) {
+        match advice(image, running) {
+            // What it leaves is for the next boot, or for a live medium.
+            Advice::Ends(why) if running.is_some() && why != "nothing to do" => return followed(image, payload, None),
             Advice::Ends(why) if why.contains("erases all data") => {
                 return Err(format!("data is given up: {why} after {typed:?}"));
             }
@@ -226,10 +249,11 @@ fn followed(image: &Path, payload: &Payload) -> Result<(), String> {
                 return boots(image).map_err(|wrong| format!("{wrong}, and still {command} after {typed:?}"));
             }
             Advice::Type(command) => {
-                if failed && typed.last() == Some(&command) {
+                let is_again = failed || running.is_some() && !command.starts_with("installer repair ");
+                if is_again && typed.last() == Some(&command) {
                     return Err(format!("in a circle: {typed:?}"));
                 }
-                let outcome = follow(&command, payload);
+                let outcome = follow(&command, payload, running);
                 // It has mended what the rest depends on.
                 failed = outcome.code != 0 && !outcome.stderr.contains("once more");
                 typed.push(command);
@@ -238,55 +262,104 @@ fn followed(image: &Path, payload: &Payload) -> Result<(), String> {
     }
 }
 
-/// So many things of a disk are damaged, of those that are asked for.
-fn from_every_state(at_once: usize, is_asked: fn(&[&str]) -> bool) {
-    let world = World::new();
-    let fresh = Node::installed(&world);
+/// A payload that is none of the slots'.
+fn newest(world: &World) -> Payload {
     let payload = Payload::new(&world.path("newest"));
     let mut kernel = payload.read(Payload::KERNEL);
     *kernel.last_mut().unwrap() ^= 2;
     payload.write(Payload::KERNEL, kernel);
     payload.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    payload
+}
+
+/// So many things of a disk are damaged, of those that are asked for.
+fn from_every_state(at_once: usize, is_asked: fn(&[&str]) -> bool) {
+    let world = World::new();
+    let fresh = Node::installed(&world);
     let one = Disk::of("one system", &fresh, &world);
     fresh.upgrade().succeeds();
     let pending = Disk::of("a trial waits", &fresh, &world);
     fresh.grub_tries();
     fresh.run('B', true, &["confirm"]).succeeds();
     let two = Disk::of(TWO, &fresh, &world);
+    with_each(&world, &[(&one, None), (&pending, None), (&two, None)], at_once, is_asked);
+}
 
+/// The same, from a system that runs from the disk.
+fn from_inside(at_once: usize, is_asked: fn(&[&str]) -> bool) {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let tried = Disk::of("a trial", &node, &world);
+    let words = |name: &str, slot: char, trial: bool| {
+        let file = world.path(name);
+        fs::write(&file, node.cmdline(slot, trial)).unwrap();
+        file
+    };
+    let [runs, failed, confirmed] =
+        [("runs", 'B', true), ("failed", 'A', false), ("confirmed", 'B', false)].map(|(n, s, t)| words(n, s, t));
+    node.run('B', true, &["confirm"]).succeeds();
+    let two = Disk::of(TWO, &node, &world);
+    let disks = [(&tried, Some(&*runs)), (&tried, Some(&*failed)), (&two, Some(&*confirmed))];
+    with_each(&world, &disks, at_once, is_asked);
+}
+
+fn with_each(world: &World, disks: &[(&Disk, Running)], at_once: usize, is_asked: fn(&[&str]) -> bool) {
+    let payload = newest(world);
     let mut wrong = Vec::new();
     let mut count = 0;
-    let mut check = |disk: &Disk, which: &[usize]| {
+    let mut check = |disk: &Disk, running: Running, which: &[usize]| {
         let names: Vec<&str> = which.iter().map(|n| disk.places[*n].0.as_str()).collect();
         if !is_asked(&names) {
             return;
         }
-        let image = disk.damaged(&world, which);
+        let image = disk.damaged(world, which);
         count += 1;
-        let called = disk.called(which);
+        let called = format!("{}{}", disk.called(which), running.map(under_name).unwrap_or_default());
         // What an installation takes away before it writes, and brings back at its end.
         let is_all_lost = called.contains("META, ") && called.contains("the table is erased");
-        if let Err(why) = followed(&image, &payload)
+        if let Err(why) = followed(&image, &payload, running)
             && !(is_all_lost && why.starts_with(NO_DATA))
         {
             eprintln!("{called}: {why}");
             wrong.push(called);
         }
     };
-    for disk in [&one, &pending, &two] {
+    for (disk, running) in disks {
         let places = 0..disk.places.len();
         match at_once {
-            1 => places.for_each(|n| check(disk, &[n])),
-            _ => places.clone().for_each(|n| (n + 1..places.end).for_each(|m| check(disk, &[n, m]))),
+            1 => places.for_each(|n| check(disk, *running, &[n])),
+            _ => places.clone().for_each(|n| (n + 1..places.end).for_each(|m| check(disk, *running, &[n, m]))),
         }
     }
     eprintln!("{count} damaged disks");
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+fn under_name(words: &Path) -> String {
+    format!(" ({})", words.file_name().unwrap().display())
+}
+
 #[test]
 fn followed_to_the_letter_it_ends_in_a_system_that_boots() {
     from_every_state(env::var("SLIPWAY_DAMAGES").map_or(1, |at_once| at_once.parse().unwrap()), |_| true);
+}
+
+/// Of the slots alone, and of the copies of the boot state: what else is damaged, status tells alike from anywhere.
+#[test]
+fn inside_it_ends_as_well() {
+    from_inside(1, |names| {
+        names[0].contains(": ") && !names[0].starts_with("the ") || names[0].starts_with("boot state")
+    });
+}
+
+/// A command that reads the slots refuses what one that has not read them advises.
+#[test]
+fn inside_a_lost_esp_beside_a_damaged_slot() {
+    from_inside(2, |names| {
+        names[0].ends_with(": rootfs.squashfs") && ["the ESP", "META, first copy"].contains(&names[1])
+    });
 }
 
 /// Each stands in the way of what mends the other.
@@ -307,10 +380,10 @@ fn loader(disk: &Path) -> u64 {
 /// It ends with these words, and does what it says.
 #[track_caller]
 fn followed_once(image: &Path, payload: &Payload, words: &str) {
-    let Advice::Type(command) = advice(image) else { panic!("no command, but {words}") };
+    let Advice::Type(command) = advice(image, None) else { panic!("no command, but {words}") };
     let words = words.replace("{image}", &image.display().to_string());
     assert!(command.ends_with(&words), "{command}");
-    follow(&command, payload).succeeds();
+    follow(&command, payload, None).succeeds();
 }
 
 /// Of an image file it is not known which firmware it meets.

@@ -39,7 +39,7 @@ use crate::{
     units::Extent,
 };
 
-/// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
+/// Plan the repair. Slots that are in use must have been compared with their checksums.
 /// `request`: the loaders for a lost ESP ([`makes_esp`]). `force`: files of others on an ESP may be lost.
 pub fn repair(
     base: &RequestBase,
@@ -92,7 +92,7 @@ pub fn repair(
     left.extend(stuck);
     let disk = quoted(&base.disk);
     left.extend(system.gpt.intruders.iter().map(|intruder| format!("{intruder}: {}", intruder.remedy(&disk))));
-    let result = format!("{}; slot {default}, {}, is the default", what(system, &esp), system.slots[default].version());
+    let result = format!("{}; {}", what(system, &esp), slots_afterwards(system, &env));
     let meanwhile = match &esp {
         Esp::Made(_) | Esp::Completed(_) => "the ESP is not whole yet, and the slots and all data are as they were",
         Esp::Kept | Esp::HasPlaces => "what boots is what booted before",
@@ -316,6 +316,26 @@ fn what(system: &SystemFacts, esp: &Esp) -> String {
     }
 }
 
+/// For a damaged slot.
+const SLOT_REMEDY: &str = "`installer verify` says what mends it";
+
+fn used(env: &BootEnv) -> impl Iterator<Item = Slot> {
+    Slot::BOTH.into_iter().filter(|slot| env.states[*slot] != SlotState::Empty)
+}
+
+/// The default and the damaged slots, for people: a result that leaves damage out would be an all-clear.
+fn slots_afterwards(system: &SystemFacts, env: &BootEnv) -> String {
+    let (default, is_damaged) = (env.default, |slot: &Slot| system.slots[*slot].problem().is_some());
+    let named = format!("slot {default}, {}, is the default", system.slots[default].version());
+    let damaged: Vec<String> = used(env).filter(is_damaged).map(|slot| slot.to_string()).collect();
+    match &damaged[..] {
+        [] => named,
+        [slot] if *slot == default.to_string() => format!("{named}, and is damaged: {SLOT_REMEDY}"),
+        [slot] => format!("{named}, and slot {slot} is damaged: {SLOT_REMEDY}"),
+        _ => format!("{named}, and both slots are damaged: {SLOT_REMEDY}"),
+    }
+}
+
 /// Systems that a boot state made again does not know.
 fn unproven(system: &SystemFacts, env: &BootEnv) -> Vec<String> {
     let is_unknown = |slot: &Slot| {
@@ -344,18 +364,16 @@ fn no_list(base: &RequestBase, system: &SystemFacts) -> String {
 
 /// Tells of damaged slots. What replaces them depends on what runs and what boots. Where nothing boots, that is left to do.
 fn damaged_slots(draft: &mut Draft, env: &BootEnv) -> Option<String> {
-    const REMEDY: &str = "`installer verify` says what mends it";
     let system = draft.system;
-    let used = || Slot::BOTH.into_iter().filter(|slot| env.states[*slot] != SlotState::Empty);
     let told = |slot: Slot| Some(format!("slot {slot} is damaged ({})", system.slots[slot].problem()?));
-    let damaged: Vec<String> = used().filter_map(told).collect();
+    let damaged: Vec<String> = used(env).filter_map(told).collect();
     // The default may boot in any state.
     let boots = |slot: Slot| env.default == slot || env.states[slot] == SlotState::Good || env.once == Some(slot);
     let is_whole = |slot: Slot| system.slots[slot].damage().is_none();
     if !damaged.is_empty() && !Slot::BOTH.into_iter().any(|slot| boots(slot) && is_whole(slot)) {
-        return Some(format!("{}, and no slot boots that is whole: {REMEDY}", damaged.join(", ")));
+        return Some(format!("{}, and no slot boots that is whole: {SLOT_REMEDY}", damaged.join(", ")));
     }
-    draft.warnings.extend(damaged.iter().map(|what| format!("{what}: {REMEDY}")));
+    draft.warnings.extend(damaged.iter().map(|what| format!("{what}: {SLOT_REMEDY}")));
     None
 }
 
