@@ -26,7 +26,7 @@ use slipway_core::{
     config::unattended::{Instructions, InstructionsError},
     digest::{Sha256, Sums},
     kernel::{
-        cmdline::{Cmdline, assemble_live, split_words},
+        cmdline::{Cmdline, assemble_live},
         platform::Platform,
     },
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
@@ -34,7 +34,7 @@ use slipway_core::{
         facts::PayloadFacts,
         manifest::{FileInfo, KernelArgs, MANIFEST, SHA256SUMS},
     },
-    plan::{Refusal, Refusals, Words, kernel_args_notes, kernel_note},
+    plan::{Refusal, Refusals, Words, kernel_args_notes, kernel_note, root_elsewhere},
     report::{FailureKind, LiveReport, Observer},
 };
 
@@ -263,10 +263,6 @@ fn cmdline(
     observer: &mut dyn Observer,
 ) -> Result<Cmdline, Refusals> {
     let (Words { own, extra }, left_out) = Words::of_live_medium(payload, args)?;
-    let only_in_a_slot = only_in_a_slot(&left_out, args);
-    if !only_in_a_slot.is_empty() {
-        return Err(Refusal::RootInSlot { on: "a live medium", words: only_in_a_slot.join(" ") }.into());
-    }
     if !left_out.is_empty() {
         let words = left_out.join(" ");
         observer.note(&format!("a live medium has no slots, so these kernel arguments are left out: {words}"));
@@ -275,21 +271,15 @@ fn cmdline(
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
     };
-    Ok(match (own, args.payload_only) {
+    let cmdline = match (own, args.payload_only) {
         (Some(own), true) => Cmdline::parse(&own),
         (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &extra),
-    })
-}
-
-/// The omitted words by which the system finds something in its slot, and that no other word replaces: without them it
-/// finds no root file system.
-fn only_in_a_slot(left_out: &[String], args: &KernelArgs) -> Vec<String> {
-    let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
-    let asked = args.extra.iter().filter(|_| !args.payload_only);
-    let asked: Vec<String> = asked.flat_map(|arg| split_words(arg)).collect();
-    let is_replaced = |word: &String| asked.iter().any(|other| !left_out.contains(other) && key(other) == key(word));
-    let of_a_slot = left_out.iter().filter(|word| word.contains("@slot"));
-    of_a_slot.filter(|word| !is_replaced(word)).cloned().collect()
+    };
+    let elsewhere = root_elsewhere(&Vec::from_iter(cmdline.words()), &left_out, args);
+    match &elsewhere[..] {
+        [] => Ok(cmdline),
+        _ => Err(Refusal::RootNotOnMedium { words: elsewhere.join(" ") }.into()),
+    }
 }
 
 /// The medium ID is made from everything that is on the live medium.

@@ -278,8 +278,7 @@ fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusals> {
     let own = facts.cmdline.iter().flat_map(|own| cmdline::split_words(own));
     let in_slot: Vec<String> = own.filter(|word| word.contains("@slot")).collect();
     if !in_slot.is_empty() {
-        let on = "a unified kernel image, which is the same for both slots,";
-        return Err(Refusal::RootInSlot { on, words: in_slot.join(" ") }.into());
+        return Err(Refusal::RootInSlot { words: in_slot.join(" ") }.into());
     }
     let Words { own, extra } = Words::of_no_disk(facts, args)?;
     let mut cmdline = match (own, args.payload_only) {
@@ -309,9 +308,9 @@ fn to_sign(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// systemd's stub. At its default path it belongs to a package.
+/// systemd's stub, which belongs to a package, wherever it lies.
 fn read_stub(path: &Path) -> Result<Vec<u8>, Failure> {
-    if path.starts_with(STUBS) && !path.exists() {
+    if path.try_exists().is_ok_and(|is_there| !is_there) {
         return Err(UkiMakeError::NoStub(path.to_owned())).or_fail(FailureKind::Dependency);
     }
     read_program(path)

@@ -59,9 +59,18 @@ pub enum Refusal {
     /// A placeholder in a kernel argument is unknown, or has no value.
     #[error("{place}, {source}")]
     Placeholder { place: String, source: PlaceholderError },
-    /// Without a slot the system would find no root file system.
-    #[error("the payload finds its root file system only in a slot ({words}), and {on} has none: it would not start")]
-    RootInSlot { on: &'static str, words: String },
+    /// A unified kernel image is the same for both slots, so its command line names neither.
+    #[error(
+        "the payload finds its root file system only in a slot ({words}), and a unified kernel image, which is the same for both \
+         slots, has none: it would not start"
+    )]
+    RootInSlot { words: String },
+    /// A live medium has neither slots nor a disk of its own.
+    #[error(
+        "the payload finds its root file system only in a slot or on a disk ({words}), and a live medium has none: it would not \
+         start"
+    )]
+    RootNotOnMedium { words: String },
     /// The META tags do not fit.
     #[error(transparent)]
     Meta(#[from] crate::disk::meta::MetaError),
@@ -269,6 +278,7 @@ impl Refusal {
             | Refusal::Cmdline(_)
             | Refusal::Placeholder { .. }
             | Refusal::RootInSlot { .. }
+            | Refusal::RootNotOnMedium { .. }
             | Refusal::Platform(_)
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
@@ -293,7 +303,9 @@ impl Refusal {
             Refusal::CoreTooLarge { .. } => FailureId::CoreImageTooLarge,
             Refusal::Arch { .. } => FailureId::WrongArchitecture,
             Refusal::Cmdline(_) => FailureId::KernelArguments,
-            Refusal::Placeholder { .. } | Refusal::RootInSlot { .. } => FailureId::Placeholder,
+            Refusal::Placeholder { .. } | Refusal::RootInSlot { .. } | Refusal::RootNotOnMedium { .. } => {
+                FailureId::Placeholder
+            }
             Refusal::Meta(_) => FailureId::MetaTags,
             Refusal::Platform(_) => FailureId::UnknownPlatform,
             Refusal::NotRunning(_) => FailureId::RunningUnknown,
@@ -396,9 +408,10 @@ impl Refusal {
             }
             Refusal::Older { .. } => "take a newer payload, or this one with --allow-older",
             Refusal::KnownBad { .. } => "--retry-bad tries it again",
-            Refusal::RootInSlot { .. } => {
+            Refusal::RootInSlot { .. } => "take a payload whose initramfs finds it, as examples/debian-sealed does",
+            Refusal::RootNotOnMedium { .. } => {
                 "give another word with the same key by --extra-kernel-arg (-KEY takes one away and names no other place), or take \
-                 a payload whose initramfs finds it by itself, as examples/debian-sealed does"
+                 a payload with a hook that finds it in /slipway/payload, and with that path on its cmdline"
             }
             Refusal::KernelArgsLost(_) => "give --platform, --config and --extra-kernel-arg",
             Refusal::MetaDamaged => "`installer meta set` starts afresh",

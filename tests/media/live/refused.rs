@@ -1,6 +1,6 @@
 //! What is refused.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use slipway_core::{digest::Sha256, media::live::MAX_INITRAMFS_BYTES, units::MIB};
 use slipway_test_support::{
@@ -76,6 +76,64 @@ fn a_system_that_finds_its_root_only_in_a_slot() {
             live(&world, kind, &out, &["--extra-kernel-arg=root=/dev/sr0 live-media=/dev/sr0", "--dry-run"]).succeeds();
         }
     }
+}
+
+/// The words of the examples, and others by which a system looks for its root in a slot or on a disk.
+#[test]
+fn a_system_that_looks_for_its_root_elsewhere() {
+    let world = World::new();
+    let out = world.path("live");
+    let attempt = |words: &str, args: &[&str]| {
+        world.payload.write("cmdline", words);
+        live(&world, "iso", &out, &[args, &["--dry-run"]].concat())
+    };
+    for words in of_the_examples() {
+        let is_taken = !words.contains("boot=live") && !words.contains("root=");
+        let outcome = attempt(&words, &[]);
+        assert_eq!(outcome.code, if is_taken { 0 } else { INPUT }, "{words}: {}", outcome.stderr);
+    }
+    for words in [
+        "boot=live",
+        "boot=casper quiet",
+        "boot=live live-media=/dev/disk/by-partlabel/BOOT-A",
+        "root=live:/dev/sda3",
+        "root=LABEL=root",
+        "root=PARTUUID=@state-partuuid@",
+        "root=/dev/vda2 boot=other",
+    ] {
+        attempt(words, &[]).exits(INPUT).says(&["a live medium has none", "--extra-kernel-arg", "/slipway/payload"]);
+    }
+    for words in [
+        "quiet",
+        "quiet state=@state-partuuid@",
+        "quiet -- root=/dev/sda3",
+        "root=/dev/nfs nfsroot=server:/os",
+        "root=live:https://server/rootfs.squashfs",
+        "root=live:/slipway/payload/rootfs.squashfs",
+        "boot=live fetch=http://server/rootfs.squashfs",
+        "boot=live hook=/slipway/payload",
+    ] {
+        attempt(words, &[]).succeeds();
+    }
+    attempt("boot=live", &["--extra-kernel-arg=live-media=/dev/sr0"]).succeeds();
+    attempt("root=/dev/sda3", &["--extra-kernel-arg=root=/dev/sr0"]).succeeds();
+    attempt("root=/dev/sda3", &["--extra-kernel-arg=root=PARTUUID=@state-partuuid@"]).exits(INPUT);
+}
+
+/// What each example writes into its cmdline.
+fn of_the_examples() -> Vec<String> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let builds = fs::read_dir(examples).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path().join("build")));
+    let words = builds.filter_map(Result::ok).map(|build| {
+        if let Some((_, rest)) = build.split_once("/cmdline\" <<END\n") {
+            return rest.split("\nEND").next().unwrap().replace('\n', " ");
+        }
+        let line = build.lines().find(|line| line.ends_with("/cmdline\"")).unwrap();
+        line.split('"').nth(1).unwrap().to_owned()
+    });
+    let words: Vec<String> = words.collect();
+    assert_eq!(words.len(), 6, "{words:?}");
+    words
 }
 
 #[test]

@@ -105,6 +105,29 @@ fn the_same_inputs_make_the_same_bytes_however_they_are_signed() {
     assert!(fs::read(&first).unwrap() == fs::read(&marked).unwrap());
 }
 
+/// The remedy of a stub that is missing is a package, wherever it was looked for.
+#[test]
+fn a_stub_that_is_missing() {
+    let world = world();
+    let out = world.path("uki.efi");
+    let texts = ["/nosuch: systemd's stub is not there; install systemd-boot-efi", "name the stub by --stub"];
+    refused(&world, DEPENDENCY, &texts, || Outcome::of(&mut uki_command(&world, &out, &["--stub=/nosuch"])));
+}
+
+/// Another word with the same key helps a live medium, and not here: it is not advised.
+#[test]
+fn a_system_that_finds_its_root_in_a_slot() {
+    let world = world();
+    let out = world.path("uki.efi");
+    world.payload.write("cmdline", "boot=live live-media=@slot-partuuid@");
+    for args in [&[][..], &["--extra-kernel-arg=live-media=/dev/sr0"]] {
+        let attempt = || Outcome::of(&mut uki_command(&world, &out, args));
+        let texts = ["a unified kernel image, which is the same for both slots, has none", "examples/debian-sealed"];
+        refused(&world, INPUT, &texts, attempt);
+        assert!(!attempt().stderr.contains("--extra-kernel-arg"), "{}", attempt().stderr);
+    }
+}
+
 #[test]
 fn what_would_not_start_is_refused() {
     let world = world();
@@ -117,17 +140,12 @@ fn what_would_not_start_is_refused() {
     let [_, curved] = curve.args();
     let input = |texts: &[&str], args: &[&str]| refused(&world, INPUT, texts, || attempt(args));
 
-    input(&["/nosuch: No such file"], &["--stub=/nosuch"]);
     let without_stubs = "mount -t tmpfs none /usr/lib/systemd/boot/efi && exec \"$@\"";
     let source = format!("--source={}", world.payload.source());
     let texts = ["linuxx64.efi.stub: systemd's stub is not there; install systemd-boot-efi", "name the stub by --stub"];
     refused(&world, DEPENDENCY, &texts, || {
         Outcome::of(installer_in(without_stubs, ["uki", source.as_str(), "--out"]).arg(&out))
     });
-    let own = world.payload.read("cmdline");
-    world.payload.write("cmdline", "boot=live live-media=@slot-partuuid@");
-    input(&["a unified kernel image, which is the same for both slots, has none", "examples/debian-sealed"], &[]);
-    world.payload.write("cmdline", own);
     let kernel = format!("--stub={}", world.payload.path(Payload::INITRAMFS).display());
     input(&["initramfs.xz: the stub: not an EFI program"], &[&kernel]);
     let amd64 = format!("--stub={STUB}");
