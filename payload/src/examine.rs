@@ -23,7 +23,7 @@ use slipway_core::{
         },
         manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
         unified::Unified,
-        unused::{TEXTS, is_installed, is_small, is_used},
+        unused::{TEXTS, is_installed, is_other_initramfs, is_other_kernel, is_small, is_used},
     },
     text::is_printable,
 };
@@ -308,7 +308,6 @@ impl Found {
 
     fn names(&self) -> Result<Vec<&'static str>, PayloadError> {
         let exists = |name: &&str| self.files.contains_key(*name);
-        let missing = |name| PayloadError::Missing { path: self.place.join(name) };
         let beside = [ROOTFS, UKI].into_iter().filter(exists);
         let separate = match (Some(KERNEL).filter(exists), INITRAMFS.into_iter().find(exists)) {
             (Some(kernel), Some(initramfs)) => vec![kernel, initramfs],
@@ -316,18 +315,19 @@ impl Found {
             (None, _) if self.place.join("oci-layout").is_file() => {
                 return Err(PayloadError::Layout { path: self.place.clone() });
             }
-            (None, _) => return Err(missing(KERNEL)),
-            (_, None) => return Err(self.no_initramfs()),
+            (None, _) => return Err(self.missing(KERNEL, is_other_kernel)),
+            (_, None) => return Err(self.missing(INITRAMFS[0], is_other_initramfs)),
         };
         Ok(separate.into_iter().chain(beside).collect())
     }
 
-    /// Distributions call it by other names. In a directory the intended one can be told.
-    fn no_initramfs(&self) -> PayloadError {
-        let path = self.place.join(INITRAMFS[0]);
-        let names = fs::read_dir(&self.place).into_iter().flatten().flatten();
-        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        match names.filter(|name| name.starts_with("initrd") || name.starts_with("initramfs")).min() {
+    /// Distributions call them by other names. In a directory the intended one can be told.
+    fn missing(&self, name: &str, is_meant: fn(&str) -> bool) -> PayloadError {
+        let path = self.place.join(name);
+        let entries = fs::read_dir(&self.place).into_iter().flatten().flatten();
+        let files = entries.filter(|entry| entry.path().is_file());
+        let names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        match names.filter(|name| is_meant(name)).min() {
             Some(found) => PayloadError::Misnamed { path, found },
             None => PayloadError::Missing { path },
         }

@@ -25,7 +25,7 @@ pub enum PayloadError {
     NotADirectory { path: PathBuf },
     #[error("{path}: an OCI layout, and no payload: the image in it is the source oci:DIR", path = path.display())]
     Layout { path: PathBuf },
-    #[error("{path}: missing, but {found} is there: {}", rename(), path = path.display())]
+    #[error("{path}: missing, but {found} is there: {}", rename(path), path = path.display())]
     Misnamed { path: PathBuf, found: String },
     #[error("{path}: missing; only a container image with a payload has one there: {}", name_another(other), path = path.display())]
     NoneHere {
@@ -67,8 +67,11 @@ fn not_expanded(path: &Path) -> &'static str {
 const LIST: &str = "run `installer checksum` on the payload";
 pub const LIST_AGAIN: &str = "run `installer checksum` again after changing a payload";
 
-fn rename() -> String {
-    format!("rename it to one of {}", INITRAMFS.join(", "))
+fn rename(path: &Path) -> String {
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some(name) if !INITRAMFS.contains(&name) => format!("rename it to {name}"),
+        _ => format!("rename it to one of {}", INITRAMFS.join(", ")),
+    }
 }
 
 fn name_another(flag: &str) -> String {
@@ -79,7 +82,7 @@ impl PayloadError {
     /// The remedy, as the message ends with it.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            PayloadError::Misnamed { .. } => Some(rename()),
+            PayloadError::Misnamed { path, .. } => Some(rename(path)),
             PayloadError::NoneHere { other, .. } => Some(name_another(other)),
             PayloadError::SumsIncomplete { .. } => Some(LIST_AGAIN.to_owned()),
             PayloadError::NoChecksums { .. } => Some(LIST.to_owned()),

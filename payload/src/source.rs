@@ -15,7 +15,10 @@ use crate::{
 use slipway_core::{
     delta::{index::Index, reuse::Moved},
     kernel::arch::Arch,
-    payload::{facts::PayloadFacts, unused::unused},
+    payload::{
+        facts::PayloadFacts,
+        unused::{is_other_rootfs, unused},
+    },
 };
 
 pub enum Source {
@@ -55,9 +58,18 @@ impl Source {
 
     /// A note on files beside the payload's that nothing uses, after an inspection.
     pub fn unused(&self) -> Option<String> {
+        unused(&self.names())
+    }
+
+    /// A file that may be meant for its root file system, after an inspection of a payload without one.
+    pub fn other_rootfs(&self) -> Option<String> {
+        self.names().into_iter().find(|name| is_other_rootfs(name))
+    }
+
+    fn names(&self) -> Vec<String> {
         match self {
-            Source::Dir(dir) => unused(&dir.names()),
-            Source::Image(image) => unused(&image.names()),
+            Source::Dir(dir) => dir.names(),
+            Source::Image(image) => image.names(),
         }
     }
 

@@ -11,6 +11,7 @@ use slipway_core::{
         manifest::{FileInfo, ROOTFS},
     },
     report::{ChunksInfo, InspectReport, Observer},
+    text::printable,
     units::{MIB, round_up},
 };
 
@@ -47,7 +48,8 @@ pub fn run(request: &InspectRequest, observer: &mut dyn Observer) -> Result<Insp
     let payload = opened.look(policy, Inspection::Everything, None, observer)?;
     let chunks = chunks(&payload.source, observer);
     let facts = payload.facts;
-    let notes = notes(&facts);
+    let mut notes = notes(&facts);
+    notes.extend(rootfs_note(&facts, &payload.source));
     let bytes: u64 = facts.files.iter().map(|file| file.size).sum();
     Ok(InspectReport {
         payload: facts.manifest().payload_digest(),
@@ -116,24 +118,35 @@ const FINDS_ROOT: &str = "a slot is FAT32 with the file rootfs.squashfs in it, w
     `root=live:PARTUUID=@slot-partuuid@ rd.live.dir=/ rd.live.squashimg=rootfs.squashfs`, with live-boot by `boot=live \
     live-media=/dev/disk/by-partuuid/@slot-partuuid@ live-media-path=/` (docs/operating-systems.md has the rest)";
 
-/// A root= with which the root file system of the slot is not found.
+/// A word with which the root file system of the slot is not found, or that of the other slot as well.
 fn root_note(cmdline: &str) -> Option<String> {
     let words = split_words(cmdline);
-    // The last one counts, and none behind `--`. `root=live:…` names what the root is in.
-    let own = words.iter().take_while(|word| *word != "--");
-    let root = own.filter_map(|word| word.strip_prefix("root=")).last().filter(|root| !root.starts_with("live:"))?;
-    // Words of live-boot and casper, which do not look at root=.
-    let is_live = |word: &String| word.starts_with("live-media=") || word == "boot=live" || word == "boot=casper";
-    if words.iter().any(is_live) {
+    // The last one counts, and none behind `--`.
+    let own: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
+    let last = |key: &str| own.iter().rev().find_map(|word| word.strip_prefix(key).map(|value| (*word, value)));
+    let is_live = own.iter().any(|word| ["boot=live", "boot=casper"].contains(&word.as_str()));
+    let medium = last("live-media=").or_else(|| last("bootfrom="));
+    // Words of live-boot and casper, which do not look at root=. Without a medium they look for one in every partition, or a hook
+    // names it.
+    let (word, place) = if is_live || medium.is_some() { medium? } else { last("root=")? };
+    let is_in_medium = medium.is_some() || place.starts_with("live:");
+    let is_of_slot = place.contains("@slot");
+    if is_of_slot {
+        let why = format!("{word} names the partition of the slot, and that is no root file system: {FINDS_ROOT}");
+        return (!is_in_medium).then_some(why);
+    }
+    let names_volume = place.contains("@state") || place.contains("@ephemeral");
+    let what = if names_volume { "names a volume that both slots share" } else { "names no slot" };
+    Some(format!("{word} {what}, so both slots would mount the same root file system: {FINDS_ROOT}"))
+}
+
+/// Without a root file system the initramfs is the whole system, and a file of another name is not installed.
+fn rootfs_note(facts: &PayloadFacts, source: &Source) -> Option<String> {
+    if facts.files.iter().any(|file| file.name == ROOTFS) {
         return None;
     }
-    Some(if root.contains("@slot") {
-        format!("root={root} names the partition of the slot, and that is no root file system: {FINDS_ROOT}")
-    } else {
-        let names_volume = root.contains("@state") || root.contains("@ephemeral");
-        let what = if names_volume { "names a volume that both slots share" } else { "names no slot" };
-        format!("root={root} {what}, so both slots would mount the same root file system: {FINDS_ROOT}")
-    })
+    let found = source.other_rootfs()?;
+    Some(format!("it has no {ROOTFS}, but {} is there: rename it to {ROOTFS}", printable(&found)))
 }
 
 fn comment_note(cmdline: &str) -> Option<String> {

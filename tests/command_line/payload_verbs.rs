@@ -91,6 +91,51 @@ fn inspect_tells_what_a_maker_has_forgotten() {
     inspect().exits(2).says(&["initramfs.xz: missing, but initrd.img is there: rename it to one of "]);
 }
 
+/// Words of live-boot and dracut that name the medium with the root.
+#[test]
+fn inspect_tells_of_a_medium_that_both_slots_would_mount() {
+    let world = World::new();
+    let notes = |words: &str| {
+        world.payload.write("cmdline", words);
+        Outcome::of(&mut installer(["inspect", &world.payload.source(), "--output=json"])).succeeds().json()["notes"]
+            .to_string()
+    };
+    for words in [
+        "boot=live live-media=/dev/disk/by-partlabel/BOOT-A live-media-path=/",
+        "boot=live live-media=/dev/disk/by-partuuid/@state-partuuid@",
+        "root=live:/dev/sda3 rd.live.dir=/",
+        "root=live:LABEL=BOOT",
+    ] {
+        let notes = notes(words);
+        assert!(notes.contains("both slots would mount the same root file system"), "{words}: {notes}");
+    }
+    // A hook of the initramfs names it.
+    assert_eq!(notes("boot=live toram=rootfs.squashfs rootsum=@squashfs-sha256@ live-media-path=/"), "null");
+}
+
+/// Distributions call them otherwise.
+#[test]
+fn inspect_tells_of_files_to_be_renamed() {
+    let world = World::new();
+    let payload = &world.payload;
+    payload.write("cmdline", "quiet");
+    let inspect = || Outcome::of(&mut installer(["inspect", &payload.source(), "--output=json"]));
+    let notes = || inspect().succeeds().json()["notes"].to_string();
+    let called = |name: &str, other: &str, check: &dyn Fn()| {
+        std::fs::rename(payload.path(name), payload.path(other)).unwrap();
+        check();
+        std::fs::rename(payload.path(other), payload.path(name)).unwrap();
+    };
+    for name in ["vmlinuz-6.1", "bzImage", "Image"] {
+        let says = format!("vmlinuz: missing, but {name} is there: rename it to vmlinuz");
+        called(Payload::KERNEL, name, &|| drop(inspect().exits(INPUT).says(&[&says])));
+    }
+    for name in ["root.squashfs", "filesystem.squashfs"] {
+        let says = format!("it has no rootfs.squashfs, but {name} is there: rename it to rootfs.squashfs");
+        called(Payload::ROOTFS, name, &|| assert!(notes().contains(&says), "{}", notes()));
+    }
+}
+
 /// Its command line stays in it, and GRUB gets the same.
 #[test]
 fn inspect_tells_what_no_boot_loader_takes_of_a_unified_kernel_image() {

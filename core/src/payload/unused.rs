@@ -31,6 +31,30 @@ pub fn is_small(name: &str) -> bool {
     name == SHA256SUMS || name == SHA256SUMS_SIG || name == MANIFEST || TEXTS.contains(&name)
 }
 
+/// Whether distributions call a kernel so, as `vmlinuz-6.1.0`, `bzImage` or `kernel`. `vmlinux` is one that nothing starts.
+pub fn is_other_kernel(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["vmlinuz", "bzimage", "kernel", "linux", "image"].iter().any(|stem| is_called(&name, stem))
+}
+
+/// The same of an initramfs.
+pub fn is_other_initramfs(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["initrd", "initramfs"].iter().any(|stem| name.starts_with(stem))
+}
+
+/// The same of a root file system, of whatever name.
+pub fn is_other_rootfs(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name != ROOTFS && [".squashfs", ".sqfs", ".sfs", ".squash"].iter().any(|end| name.ends_with(end))
+}
+
+/// Alone, with a version, or packed.
+fn is_called(name: &str, stem: &str) -> bool {
+    let is_end = |rest: &str| rest.starts_with(['-', '_']) || ["", ".efi", ".gz", ".xz", ".zst"].contains(&rest);
+    name.strip_prefix(stem).is_some_and(is_end)
+}
+
 /// A note on the files that nothing uses; none if there are no such files.
 pub fn unused(names: &[String]) -> Option<String> {
     let there = |name: &str| names.iter().any(|n| n == name);
@@ -117,6 +141,18 @@ mod tests {
         ] {
             assert_eq!(hint(name).as_deref(), meant, "{name}");
         }
+    }
+
+    #[test]
+    fn what_distributions_call_them() {
+        for name in ["vmlinuz-6.1", "VMLINUZ", "bzImage", "Image.gz", "kernel", "linux-6.12.1"] {
+            assert!(is_other_kernel(name), "{name}");
+        }
+        for name in ["vmlinux", "kernel.config", "image.txt", "linuxrc", "README.md"] {
+            assert!(!is_other_kernel(name), "{name}");
+        }
+        assert!(is_other_initramfs("initrd.img-6.1") && !is_other_initramfs("init"));
+        assert!(is_other_rootfs("filesystem.squashfs") && !is_other_rootfs(ROOTFS) && !is_other_rootfs("root.img"));
     }
 
     #[test]
