@@ -55,13 +55,16 @@ pub use crate::payload::registry::RegistryArgs;
 use crate::payload::{LayoutRef, SourceRef};
 use slipway_core::{kernel::arch::Arch, payload::components::Component, report::FailureKind};
 
+/// The list of all verbs fits on a screen of 40 lines, so it has no empty lines before it.
+const LIST: &str = "{about-with-newline}{usage-heading} {usage}\n{all-args}{after-help}";
+
 /// Installs and upgrades an operating system on a disk with two slots, A and B.
 ///
 /// The system is a kernel, an initramfs and a squashfs: the payload.
 #[derive(Debug, Parser)]
-#[command(name = "installer", version, max_term_width = 100, after_long_help = exit_codes(), disable_help_subcommand = true)]
+#[command(name = "installer", version, max_term_width = 100, after_long_help = exit_codes(), disable_help_subcommand = true, help_template = LIST)]
 pub struct Cli {
-    /// Format of the report on stdout: human or json.
+    /// Report on stdout: human or json.
     #[arg(long, short, global = true, value_enum, hide_possible_values = true, default_value_t = Output::Human)]
     pub output: Output,
     /// Format of the progress on stderr.
@@ -95,15 +98,15 @@ pub enum Verb {
     /// checksums is compared with them while it is written.) The partition table is cleared first and written last. So
     /// a power cut leaves the disk as it was, without a partition table, or with the complete system.
     Install(Box<InstallArgs>),
-    /// Make a disk image for a cloud or a hypervisor, or a live medium (ISO or PXE).
+    /// Make a disk image, or a live medium (ISO or PXE).
     ///
     /// A disk image is an install into a file. It needs neither root nor a loop device. The same inputs give the same
     /// bytes; $SOURCE_DATE_EPOCH sets the time that goes into the image. A live medium contains no disk, so
     /// --disk-size, --sector-size, --slot-size, --format-data, --boot-menu, --efi-loader and --meta are refused for it.
     Image(Box<ImageArgs>),
-    /// In a live system: install or upgrade as the kernel command line or stdin asks.
+    /// In a live system: install or upgrade as it is asked to.
     ///
-    /// On stdin a machine config can ask.
+    /// The kernel command line asks, or a machine config on stdin.
     ///
     /// Words on the kernel command line: slipway.install=/dev/…, slipway.install=KEY:VALUE[,KEY:VALUE…] (keys of
     /// machine.install.diskSelector) or slipway.install=config chooses the disk. slipway.install.preserve=true upgrades
@@ -112,39 +115,39 @@ pub enum Verb {
     /// an UnattendedInstallConfig, can ask for an installation as well. The caller has to carry out what the report
     /// says in `then`. If nothing asks for an installation, nothing is done and the exit code is 0.
     Unattended(Box<UnattendedArgs>),
-    /// Write a payload into the slot that is not running; the next boot tries it once.
+    /// Write a payload into the other slot; the next boot tries it once.
     ///
     /// The files of the running slot are never written. Everything is read back from the disk before the new slot may
     /// boot. The new system must call `installer confirm`. If it does not, the boot after the trial starts the old
     /// system again. That covers a panic, a hang that a watchdog ends, and a power cut.
     Upgrade(Box<UpgradeArgs>),
-    /// Follow a tag of a registry: upgrade if it names another image, reboot when it may.
+    /// Follow a tag of a registry: upgrade, and reboot when it may.
     ///
     /// A file says which tag, and when. slipway-update.timer runs it. The registry is asked for the digest alone. If the running slot was installed from
     /// that image, nothing else is done. What failed on this disk before is left alone. The exit code of both is 0.
     AutoUpgrade(Box<AutoUpgradeArgs>),
-    /// First half of an upgrade: write and verify the payload. No boot tries it yet.
+    /// First half of an upgrade: write and verify. No boot tries it yet.
     ///
     /// The system goes on running meanwhile.
     Stage(Box<StageArgs>),
-    /// Second half of an upgrade: verify the staged slot; the next boot tries it once.
+    /// Second half: verify the staged slot; the next boot tries it once.
     Activate(ActivateArgs),
     /// From inside a trial: make the running slot the default.
     ///
     /// Refused (exit code 7) if the running system is not the trial. Calling it again changes nothing.
     Confirm(ConfirmArgs),
-    /// On a trial: reboot into the old system if the trial is not confirmed in time.
+    /// On a trial: reboot if it is not confirmed in time.
     ///
     /// For a service that is started before all others. If no trial runs, or it is confirmed already, it ends at once with
     /// exit code 0; else it waits for the confirmation. At the deadline it records on the disk why the trial is not
     /// confirmed, and resets the machine by itself, whatever else hangs. docs/health.md shows how to start it.
     Guard(GuardArgs),
-    /// Go back: cancel or give up a trial, or make the other slot the default.
+    /// Go back: end a trial, or make the other slot the default.
     ///
     /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
     /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
-    /// Write again what was lost: boot.env, META, the ESP, the partition table, LBA 0.
+    /// Write again what was lost: boot state, META, ESP, table, LBA 0.
     ///
     /// If both copies of boot.env are lost, the boot loader goes by the slots' own markers. The new boot.env says the
     /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
@@ -155,9 +158,9 @@ pub enum Verb {
     /// are written again, and so are both copies of it where what lies on the disk tells what they held. The slots and all data
     /// stay.
     Repair(RepairArgs),
-    /// Show or renew what starts a disk: the loader for UEFI, and GRUB for BIOS.
+    /// Show or renew what starts a disk: UEFI loader, GRUB for BIOS.
     Bootloader(BootloaderArgs),
-    /// Give EPHEMERAL the rest of a disk that became larger, while it is mounted.
+    /// Give EPHEMERAL the rest of a disk that became larger.
     ///
     /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,
     /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted; if it is not
@@ -165,51 +168,51 @@ pub enum Verb {
     /// table or the new one: run it again, and it goes on where it stopped. Where there is nothing to do, as at most
     /// boots, it takes milliseconds, writes nothing, and the exit code is 0.
     Grow(ChangeArgs),
-    /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
+    /// Erase STATE or EPHEMERAL, with all data, and make them anew.
     Wipe(WipeArgs),
-    /// Show what is on a disk, which slot boots next, and why. Writes nothing.
+    /// Show what is on a disk, which slot boots next, and why.
     ///
-    /// The exit code is 7 if it lists a problem. An upgrade that was interrupted is none: what boots is whole.
+    /// Writes nothing. The exit code is 7 if it lists a problem. An upgrade that was interrupted is none: what boots is whole.
     Status(StatusArgs),
-    /// Show what was done to a disk, and how each trial ended. Writes nothing.
+    /// Show what was done to a disk, and how each trial ended.
     ///
-    /// Of each change it shows when it was made, by whom, and which version it was about.
+    /// Writes nothing. Of each change it shows when it was made, by whom, and which version it was about.
     /// The last 64 changes are kept on the disk itself. A change that was interrupted before it took effect is marked.
     /// Where the firmware keeps the last words of a kernel (pstore), they say why a trial ended in a panic.
     History(HistoryArgs),
-    /// Compare the boot chain and every file of every slot with their digests.
+    /// Compare the boot chain and all files with their digests.
     ///
     /// They are read from the disk and not from the page cache.
     /// The boot chain is what the firmware starts: the UEFI image, the boot code and the core image. Both copies of the
     /// partition table, of the boot state and of META are looked at, too. The exit code is 7 if anything is damaged.
     Verify(ReadArgs),
-    /// Write one archive with what is needed to understand a failure, without secrets.
+    /// Write an archive to understand a failure by, without secrets.
     ///
     /// It has what status, history, inspect and verify say of the disk, versions, the kernel command line, partitions, the
     /// journal of Slipway's units, and the last words of kernels (pstore). Private keys, passwords in URLs, and values of keys
     /// such as password or token are removed; of META it has only the tags' sizes, and of the environment nothing. What cannot
     /// be collected is named in manifest.json, and is no failure. In a rescue system, name the disk with --disk.
     Support(SupportArgs),
-    /// Draw a disk or an image, or show what a source would install. Writes nothing.
+    /// Draw a disk or an image, or show what a source would install.
     ///
-    /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
+    /// Writes nothing. For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
     /// next. A disk that Slipway did not lay out is drawn as far as its partition table describes it. For a source: all
     /// of it is read and hashed.
     Inspect(InspectArgs),
-    /// Copy a container image into a directory, to install from it without a network.
+    /// Copy a container image into a directory.
     ///
-    /// The directory becomes an OCI image layout.
+    /// To install from it without a network. The directory becomes an OCI image layout.
     /// The digest of every blob is checked. Blobs that are already there are kept, so calling it again continues an
     /// interrupted pull. The manifest is copied byte for byte, so the image keeps its digest. Of an image for several
     /// architectures it copies one (`--arch`), and says which stay behind.
     Pull(PullArgs),
-    /// Copy a container image from a directory into a registry, with its signatures.
+    /// Copy a container image into a registry, with its signatures.
     ///
     /// All images of an index are copied, byte for byte, so that every digest stays. No blob is sent that the registry has. The
     /// tag is set last: it names the old image or the whole new one. Then the registry is asked for the tag's digest. Signatures
     /// that the registry has are kept.
     Push(PushArgs),
-    /// Prepare a container image: upgrades to it fetch only what changed.
+    /// Prepare a container image: upgrades fetch only what changed.
     ///
     /// The layers with the payload become plain tar archives, and get an index of chunks. Any tool and registry still takes the
     /// image. Its digest changes, so sign it afterwards. The same image gives the same bytes. docs/delta-upgrades.md says
@@ -227,19 +230,19 @@ pub enum Verb {
     /// SHA256SUMS.sig. Of an image it is its digest, and the signatures go beside it, under the tag sha256-HEX.sig, as cosign
     /// puts them there. Signatures by other keys are kept; an earlier one by the same key is replaced.
     Sign(SignArgs),
-    /// Say, signed, what is in a container image (SBOM) or how it was built.
+    /// Say, signed, what is in a container image, or how it was built.
     ///
     /// A document becomes the predicate of an in-toto statement about the image, in a Sigstore bundle beside it, as
     /// `cosign attest` makes it. An attestation never counts as a signature. An earlier one of the same type by the same key
     /// is replaced.
     Attest(AttestArgs),
-    /// Make a signed unified kernel image (UKI) of a payload, for Secure Boot.
+    /// Make a signed unified kernel image (UKI), for Secure Boot.
     ///
     /// Kernel, initramfs, os-release and the finished kernel command line become sections of systemd's stub, one program
     /// that firmware verifies as a whole. The same inputs and the same key give the same bytes. docs/secure-boot.md tells
     /// what is verified then, and what is not.
     Uki(Box<UkiArgs>),
-    /// Make the keys for Secure Boot, and the files by which firmware learns them.
+    /// Make the keys for Secure Boot, and files for the firmware.
     ///
     /// The files are those of PK, KEK and db.
     ///
@@ -256,11 +259,11 @@ pub enum Verb {
     /// ROM of a PCI device. What cannot be looked at counts as what does not start. db, KEK and PK are written in this
     /// order and read back. With PK the firmware leaves setup mode, and Secure Boot is in force from the next boot on.
     Enroll(EnrollArgs),
-    /// List, read, set or delete tags of the META partition (Talos ADV).
+    /// List, read, set or delete tags of META (Talos ADV).
     Meta(MetaArgs),
-    /// Show what goes back with each system (configuration, META tags), or put it back.
+    /// Show what goes back with each system, or put it back.
     ///
-    /// /etc/slipway/state.toml names it. `upgrade` keeps a snapshot, and a service puts it back. See docs/snapshot.md.
+    /// That is configuration, and META tags: /etc/slipway/state.toml names it. `upgrade` keeps a snapshot, and a service puts it back. See docs/snapshot.md.
     Snapshot(SnapshotArgs),
     /// Print a completion script for a shell.
     Completions {
@@ -306,7 +309,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub target: ReadArgs,
     /// Read everything that `verify` reads, the root file systems, too. Otherwise of a slot only what the boot loader loads
-    /// is compared with its digests [default: true if nothing runs from this disk, and for a default that does not run].
+    /// is compared with its digests [default: true for what nothing vouches for: a disk that nothing runs from, a default that does not run, a trial, a staged slot, and where something is lost].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub full: Option<bool>,
 }
