@@ -21,8 +21,8 @@ fn what_is_read() {
     for (name, facts, expected) in [
         ("the default runs", confirmed(), &[][..]),
         ("a trial waits, which was just written", pending(), &[]),
-        ("a trial runs, and falls back to the default", on_trial(), &Slot::BOTH),
-        ("the trial was given up, and the default boots next", given_up, &[Slot::A]),
+        ("a trial runs, which is not to wait", on_trial(), &[]),
+        ("the trial was given up, and the default boots next", given_up, &[]),
         ("a system was staged", staged(), &[Slot::B]),
         ("its trial was cancelled", cancelled(), &[]),
         ("a copy of the boot state is lost", copy_lost, &Slot::BOTH),
