@@ -10,6 +10,7 @@ use slipway_core::{
         format_checks::is_initramfs,
         manifest::{FileInfo, ROOTFS},
     },
+    plan::is_on_disk,
     report::{ChunksInfo, InspectReport, Observer},
     text::printable,
     units::{MIB, round_up},
@@ -134,6 +135,10 @@ fn root_note(cmdline: &str) -> Option<String> {
     if is_of_slot {
         let why = format!("{word} names the partition of the slot, and that is no root file system: {FINDS_ROOT}");
         return (!is_in_medium).then_some(why);
+    }
+    // Else it is in the initramfs, or comes from a network.
+    if !is_on_disk(place) {
+        return None;
     }
     let names_volume = place.contains("@state") || place.contains("@ephemeral");
     let what = if names_volume { "names a volume that both slots share" } else { "names no slot" };

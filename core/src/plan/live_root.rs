@@ -8,9 +8,17 @@ use crate::{kernel::cmdline::split_words, media::live::PAYLOAD_DIR, payload::man
 const PLACES: [&str; 3] = ["root", "live-media", "bootfrom"];
 /// Words by which live-boot and casper take it from a network.
 const FETCHED: [&str; 7] = ["fetch", "httpfs", "ftpfs", "netboot", "nfsroot", "url", "iso-url"];
-/// What `root=` begins with where it lies in memory, or comes from a network.
-const NO_DISK: [&str; 9] =
-    ["/dev/ram", "/dev/nfs", "/dev/nbd", "nfs:", "nfs4:", "nbd:", "iscsi:", "live:http", "live:nfs"];
+/// What a place on a disk begins with, as the kernel, systemd, dracut and live-boot read it.
+const ON_DISK: [&str; 7] = ["/dev/", "UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "ID=", "CDLABEL="];
+/// Devices that are in memory, or come from a network.
+const NO_DISK: [&str; 3] = ["/dev/ram", "/dev/nfs", "/dev/nbd"];
+
+/// True if a value of `root=` or `live-media=` names a place on a disk: `UUID=1234`, `live:/dev/sda3`.
+pub fn is_on_disk(place: &str) -> bool {
+    let place = place.strip_prefix("live:").unwrap_or(place);
+    let begins = |with: &&str| place.starts_with(*with);
+    ON_DISK.iter().any(|with| begins(with)) && !NO_DISK.iter().any(|with| begins(with))
+}
 
 /// The words by which a system looks for its root file system in a slot or on a disk. `words` are those of the finished command
 /// line, and `left_out` those that name a slot or a disk. A word of `args` counts as it is: whoever gives it knows the place. So
@@ -34,9 +42,7 @@ pub fn root_elsewhere(words: &[String], left_out: &[String], args: &KernelArgs) 
         let looked = [boot, last("live-media"), last("bootfrom")];
         elsewhere.extend(looked.into_iter().flatten().filter(|_| !is_found));
     } else if let Some(root) = last("root").filter(|_| !is_asked("root")) {
-        let place = root.strip_prefix("root=").unwrap_or_default();
-        let is_no_disk = NO_DISK.iter().any(|begins| place.starts_with(begins));
-        elsewhere.extend((!is_no_disk).then_some(root));
+        elsewhere.extend(is_on_disk(&root["root=".len()..]).then_some(root));
     }
     elsewhere
 }

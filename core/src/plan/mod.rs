@@ -69,7 +69,7 @@ pub use install::{InstallRequest, install, is_refused_by_the_disk, room};
 pub use intruder::beside_others;
 pub use kernel_notes::{kernel_args_notes, kernel_note, uki_note};
 pub use lba0::{Lba0Facts, lba0};
-pub use live_root::root_elsewhere;
+pub use live_root::{is_on_disk, root_elsewhere};
 pub use mend_table::{Lba0, MendTableFacts, mend_table};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};

@@ -112,6 +112,9 @@ fn a_system_that_looks_for_its_root_elsewhere() {
         "root=live:/slipway/payload/rootfs.squashfs",
         "boot=live fetch=http://server/rootfs.squashfs",
         "boot=live hook=/slipway/payload",
+        "root=dhcp",
+        "root=live:tftp://server/rootfs.squashfs",
+        "root=virtiofs:os",
     ] {
         attempt(words, &[]).succeeds();
     }
