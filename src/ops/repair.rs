@@ -97,6 +97,10 @@ pub fn run(
         report = Box::new(ChangeReport { changed: true, ..*rest });
     }
     if report.dry_run {
+        // What would be written may be what is damaged.
+        if report.plan.steps.is_empty() {
+            report.plan.warnings.extend(note_loaders(disk, observer));
+        }
         report.plan.left.iter().for_each(|left| observer.note(&format!("not repaired: {left}")));
         return Ok(report);
     }
