@@ -91,7 +91,7 @@ pub const STUBS: &str = "/usr/lib/systemd/boot/efi";
 
 /// The remedy where systemd's stub is missing.
 pub const INSTALL_STUB: &str = "install systemd-boot-efi (Debian, Ubuntu; elsewhere it is often part of systemd or systemd-boot), \
-                                or name the stub by --stub";
+                                or name another stub (--stub; in a profile of the imager input.sdStub.path)";
 
 /// Why there is no UKI.
 #[derive(Debug, thiserror::Error)]

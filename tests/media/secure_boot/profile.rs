@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use slipway_test_support::{
-    exit_code::INPUT,
+    exit_code::{DEPENDENCY, INPUT},
     tool,
     world::{Outcome, installer},
 };
@@ -110,6 +110,7 @@ fn a_profile_makes_a_unified_kernel_image() {
             assert_eq!(judged.status.success(), good, "{name}");
         }
         let stub = format!("{profile}  sdStub: {{path: /nosuch}}\n");
-        Outcome::of(&mut imager(&world, &["-", "--force"], &stub)).exits(INPUT).says(&["/nosuch: No such file"]);
+        let lacks = Outcome::of(&mut imager(&world, &["-", "--force"], &stub)).exits(DEPENDENCY);
+        lacks.says(&["/nosuch: systemd's stub is not there", "input.sdStub.path"]);
     }
 }

@@ -110,7 +110,7 @@ fn the_same_inputs_make_the_same_bytes_however_they_are_signed() {
 fn a_stub_that_is_missing() {
     let world = world();
     let out = world.path("uki.efi");
-    let texts = ["/nosuch: systemd's stub is not there; install systemd-boot-efi", "name the stub by --stub"];
+    let texts = ["/nosuch: systemd's stub is not there; install systemd-boot-efi", "name another stub (--stub"];
     refused(&world, DEPENDENCY, &texts, || Outcome::of(&mut uki_command(&world, &out, &["--stub=/nosuch"])));
 }
 
@@ -142,7 +142,8 @@ fn what_would_not_start_is_refused() {
 
     let without_stubs = "mount -t tmpfs none /usr/lib/systemd/boot/efi && exec \"$@\"";
     let source = format!("--source={}", world.payload.source());
-    let texts = ["linuxx64.efi.stub: systemd's stub is not there; install systemd-boot-efi", "name the stub by --stub"];
+    let texts =
+        ["linuxx64.efi.stub: systemd's stub is not there; install systemd-boot-efi", "name another stub (--stub"];
     refused(&world, DEPENDENCY, &texts, || {
         Outcome::of(installer_in(without_stubs, ["uki", source.as_str(), "--out"]).arg(&out))
     });
