@@ -77,6 +77,9 @@ pub struct Change {
     /// Bytes that the slots had.
     #[serde(default)]
     pub bytes_reused: u64,
+    /// Bytes that went to the disk.
+    #[serde(default)]
+    pub bytes_written: u64,
 }
 
 /// Why something failed.

@@ -115,9 +115,11 @@ impl Images {
         let installer = own.within(self.engine.place(&image), name.clone().into());
         let ended = installer.stage_from(None, request.allow_any_version, watcher)?;
         if !matches!(Answer::read(&ended.report), Err(Misread::NoReport(_))) {
-            let Change { payload, .. } = installer.changed(&ended.report).map_err(|trouble| trouble.about(&name))?;
+            let Change { payload, bytes_written, .. } =
+                installer.changed(&ended.report).map_err(|trouble| trouble.about(&name))?;
             // The image's installer finds all of it beside itself.
-            return Ok(Change { payload, bytes_fetched: pulled.fetched_bytes, bytes_reused: pulled.reused_bytes });
+            let (bytes_fetched, bytes_reused) = (pulled.fetched_bytes, pulled.reused_bytes);
+            return Ok(Change { payload, bytes_fetched, bytes_reused, bytes_written });
         }
         if watcher.wants_end() {
             return Err(InstallError::Transient(format!("{name} was ended")));
