@@ -206,7 +206,7 @@ mod tests {
             json!({ "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": "Rollout", "spec": { "image": "x".repeat(LARGE) },
                 "metadata": { "name": format!("r{n}"), "uid": format!("u{n}"), "resourceVersion": "1" } })
         };
-        let next = (end < all).then(|| end.to_string()).unwrap_or_default();
+        let next = if end < all { end.to_string() } else { String::new() };
         let items: Vec<Value> = (first..end).map(rollout).collect();
         json!({ "apiVersion": "v1", "kind": "List", "metadata": { "continue": next }, "items": items }).to_string()
     }

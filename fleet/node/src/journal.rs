@@ -333,7 +333,7 @@ fn supersedes(request: &Request, op: &Operation) -> bool {
     let may_end = match op.request.goal {
         Goal::Stage => request.goal.writes(),
         Goal::Upgrade => request.goal == Goal::Upgrade && are_persons,
-        Goal::Rollback | Goal::Reboot => false,
+        Goal::Rollback | Goal::Reboot | Goal::Later => false,
     };
     may_end && is_other && op.at == Step::Stage && op.is_forward()
 }

@@ -45,6 +45,7 @@ fn request(goal: Goal) -> (Request, Ask) {
         allow_any_etcd: data.allow_any_etcd,
         // The node takes it from the certificate.
         caller: String::new(),
+        later: serde_json::Map::new(),
     };
     (request, ask)
 }
