@@ -17,7 +17,7 @@ const NO_DISK: [&str; 3] = ["/dev/ram", "/dev/nfs", "/dev/nbd"];
 pub fn is_on_disk(place: &str) -> bool {
     let place = place.strip_prefix("live:").unwrap_or(place);
     let begins = |with: &&str| place.starts_with(*with);
-    ON_DISK.iter().any(|with| begins(with)) && !NO_DISK.iter().any(|with| begins(with))
+    ON_DISK.iter().any(begins) && !NO_DISK.iter().any(begins)
 }
 
 /// The words by which a system looks for its root file system in a slot or on a disk. `words` are those of the finished command
