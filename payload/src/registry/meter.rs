@@ -15,6 +15,11 @@ use ureq::{
 /// Why nothing is asked any more.
 pub const TIME_IS_OVER: &str = "the time for it is over";
 
+/// Whether a connection was cut here: it was there, and brought too little. What the system itself ends has its number.
+pub fn is_silence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinimumSpeed {
     /// Time spent waiting for input before the speed is judged. Time spent elsewhere, such as on disk writes, does not

@@ -29,7 +29,7 @@ impl Registry {
             }
             // A mirror may have an image, and nothing of what lies beside it.
             let why = format!("{} lists none", endpoint.name());
-            Err(RequestError { kind: RequestErrorKind::NotFound, why, again: None })
+            Err(RequestError { kind: RequestErrorKind::NotFound, ..RequestError::fetch(why) })
         });
         match asked {
             // A registry without such an API need not answer 404: other answers are not specified.

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use ureq::{Body, http::Response};
 
 use super::{
+    meter::is_silence,
     proxy_connector::{AtProxy, ThroughProxy, proxy_of},
     url::Origin,
 };
@@ -53,25 +54,28 @@ pub struct RequestError {
     pub why: String,
     /// Try again after this time; none if that would not help.
     pub again: Option<Duration>,
+    /// Of an error that may pass: the endpoint was there, and has refused, or was silent once it was connected. Else no
+    /// connection came about, or it broke, whatever was asked for.
+    pub answered: bool,
 }
 
 impl RequestError {
     /// An error that would happen again.
     pub fn fetch(why: impl Into<String>) -> Self {
-        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: None }
+        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: None, answered: false }
     }
 
     /// An error that may pass, so that it is worth another try.
     pub fn passing(why: impl Into<String>) -> Self {
-        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: Some(Duration::ZERO) }
+        RequestError { again: Some(Duration::ZERO), ..Self::fetch(why) }
     }
 
     pub fn wrong(why: impl Into<String>) -> Self {
-        RequestError { kind: RequestErrorKind::Invalid, why: why.into(), again: None }
+        RequestError { kind: RequestErrorKind::Invalid, ..Self::fetch(why) }
     }
 
     pub fn setting(why: impl Into<String>) -> Self {
-        RequestError { kind: RequestErrorKind::Setting, why: why.into(), again: None }
+        RequestError { kind: RequestErrorKind::Setting, ..Self::fetch(why) }
     }
 
     /// The answer is that there is no such thing.
@@ -148,7 +152,9 @@ impl RequestError {
             ureq::Error::HostNotFound => dns::unknown_name(origin),
             ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
             ureq::Error::Timeout(ureq::Timeout::Resolve) => dns::silent(origin),
-            ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
+            ureq::Error::Timeout(e) => {
+                RequestError { answered: true, ..RequestError::passing(format!("{origin} is too slow ({e})")) }
+            }
             ureq::Error::Protocol(e) if !origin.tls => {
                 RequestError::fetch(format!("{origin} does not answer in HTTP ({e}){IF_TLS}"))
             }
@@ -174,10 +180,11 @@ impl RequestError {
         };
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
-        let passing = |why: String| RequestError { kind: RequestErrorKind::Fetch, why, again };
-        let unsupported = |why: String| RequestError { kind: RequestErrorKind::Unsupported, why, again: None };
+        let passing = |why: String| RequestError { again, answered: true, ..RequestError::fetch(why) };
+        let unsupported =
+            |why: String| RequestError { kind: RequestErrorKind::Unsupported, ..RequestError::fetch(why) };
         match status.as_u16() {
-            404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
+            404 => RequestError { kind: RequestErrorKind::NotFound, ..RequestError::fetch(answer) },
             400 if !origin.tls && is_no_registry => unsupported(format!("{answer}{IF_TLS}")),
             // As nginx says it, in a page.
             400 if is_no_registry && text.windows(PAGE.len()).any(|words| words == PAGE) => {
@@ -225,7 +232,10 @@ pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
         io::ErrorKind::PermissionDenied => RequestError::passing(format!(
             "{origin} cannot be reached: a router, a firewall or a rule of this machine forbids it ({error})"
         )),
-        _ => RequestError::passing(format!("the connection to {origin} failed: {error}")),
+        _ => RequestError {
+            answered: is_silence(error),
+            ..RequestError::passing(format!("the connection to {origin} failed: {error}"))
+        },
     }
 }
 

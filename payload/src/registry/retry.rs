@@ -23,8 +23,11 @@ pub struct RetrySchedule {
     current: usize,
     failed_rounds: u32,
     bytes_since_failure: u64,
-    // The longest time without progress, if rounds are not all that counts; and when that began.
+    // The longest time that refusals and silence may take without progress, if rounds are not all that counts; and how long
+    // they took.
     limit: Option<Duration>,
+    refused: Duration,
+    // When the attempt under way began.
     since: Instant,
 }
 
@@ -39,8 +42,17 @@ impl RetrySchedule {
     pub fn new(given_up: impl IntoIterator<Item = bool>, patience: Patience, deadline: Option<Instant>) -> Self {
         let states: Vec<_> = given_up.into_iter().map(|given_up| State { last: None, given_up }).collect();
         let current = states.iter().position(|state| !state.given_up).unwrap_or(0);
-        let (limit, since) = (None, Instant::now());
-        RetrySchedule { patience, deadline, states, current, failed_rounds: 0, bytes_since_failure: 0, limit, since }
+        RetrySchedule {
+            patience,
+            deadline,
+            states,
+            current,
+            failed_rounds: 0,
+            bytes_since_failure: 0,
+            limit: None,
+            refused: Duration::ZERO,
+            since: Instant::now(),
+        }
     }
 
     /// For a part of a blob: see [`Patience::part`].
@@ -54,10 +66,16 @@ impl RetrySchedule {
         self.limit = None;
     }
 
-    /// Whether it is about a part, and an endpoint failed in a way that would be waited for again.
+    /// Whether it is about a part, and an endpoint that was there failed in a way that would be waited for again.
     pub fn is_tired_of_parts(&self) -> bool {
-        let may_pass = |state: &State| state.last.as_ref().is_some_and(|failure| failure.again.is_some());
-        self.limit.is_some() && self.states.iter().any(may_pass)
+        self.limit.is_some() && self.is_refused()
+    }
+
+    /// An endpoint that may be asked again was there when it failed last. An outage says nothing of parts: it would keep all of
+    /// the blob from coming as well.
+    fn is_refused(&self) -> bool {
+        let was_there = |failure: &RequestError| failure.answered && failure.again.is_some();
+        self.states.iter().any(|state| state.last.as_ref().is_some_and(was_there))
     }
 
     /// Asks this endpoint first, if there is one of this number that is not passed over.
@@ -79,6 +97,10 @@ impl RetrySchedule {
     /// Record a failure of the current endpoint, choose the next one, and sleep if a round has ended. If no attempt is
     /// left, return the error to report.
     pub fn failed(&mut self, failure: RequestError, names: &[String]) -> Result<(), RequestError> {
+        let took = std::mem::replace(&mut self.since, Instant::now()).elapsed();
+        if failure.answered {
+            self.refused += took;
+        }
         let state = &mut self.states[self.current];
         state.given_up = failure.again.is_none();
         state.last = Some(failure);
@@ -88,7 +110,7 @@ impl RetrySchedule {
         }
         let helped = std::mem::take(&mut self.bytes_since_failure) >= self.patience.progress_bytes;
         if helped {
-            (self.failed_rounds, self.since) = (0, Instant::now());
+            (self.failed_rounds, self.refused) = (0, Duration::ZERO);
         }
         if !helped || self.states[self.current].given_up {
             let next = (self.current + 1..self.states.len()).find(|n| !self.states[*n].given_up);
@@ -103,11 +125,17 @@ impl RetrySchedule {
             return Err(self.summary(names));
         }
         let pause = self.pause();
-        let takes_too_long = self.limit.is_some_and(|limit| self.since.elapsed() + pause > limit);
-        if takes_too_long || self.deadline.is_some_and(|deadline| deadline <= Instant::now() + pause) {
+        if self.is_refused() {
+            self.refused += pause;
+            if self.limit.is_some_and(|limit| self.refused > limit) {
+                return Err(self.summary(names));
+            }
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now() + pause) {
             return Err(self.summary(names));
         }
         thread::sleep(pause);
+        self.since = Instant::now();
         Ok(())
     }
 
@@ -202,8 +230,8 @@ mod tests {
     fn a_part_is_not_waited_for_long() {
         let patience = Patience { part: Duration::from_secs(2), ..Patience::default() };
         let part = || RetrySchedule::new([false, false], patience, None).of_part();
-        let asks_for =
-            |seconds| RequestError { again: Some(Duration::from_secs(seconds)), ..RequestError::passing("429") };
+        let was_there = |why: &str| RequestError { answered: true, ..RequestError::passing(why) };
+        let asks_for = |seconds| RequestError { again: Some(Duration::from_secs(seconds)), ..was_there("429") };
         // Each is asked once.
         let mut rounds = part();
         rounds.failed(asks_for(60), &names()).unwrap();
@@ -212,8 +240,9 @@ mod tests {
         // One that was silent for so long.
         let mut rounds = part();
         rounds.since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
-        rounds.failed(RequestError::passing("silent"), &names()).unwrap();
-        rounds.failed(RequestError::passing("silent"), &names()).unwrap_err();
+        rounds.failed(was_there("silent"), &names()).unwrap();
+        rounds.failed(was_there("silent"), &names()).unwrap_err();
+        assert!(rounds.is_tired_of_parts());
         // What brings bytes begins anew, and what turns out to be all of the blob is waited for.
         for is_all in [false, true] {
             let mut rounds = part();
@@ -224,9 +253,33 @@ mod tests {
             } else {
                 rounds.advance(64 << 10)
             }
-            rounds.failed(RequestError::passing("cut"), &names()).unwrap();
-            rounds.failed(RequestError::passing("cut"), &names()).unwrap();
+            rounds.failed(was_there("silent"), &names()).unwrap();
+            rounds.failed(was_there("silent"), &names()).unwrap();
         }
+    }
+
+    /// It would keep all of the blob from coming as well.
+    #[test]
+    fn an_outage_is_waited_for_where_a_part_is_asked_for() {
+        let second = Duration::from_secs(1);
+        let patience = Patience { first_pause: Duration::ZERO, part: 2 * second, ..Patience::default() };
+        let failed = |rounds: &mut RetrySchedule, failure| {
+            rounds.since = Instant::now().checked_sub(10 * second).unwrap();
+            rounds.failed(failure, &names())
+        };
+        let mut rounds = RetrySchedule::new([false, false], patience, None).of_part();
+        for _ in 1..2 * patience.attempts {
+            failed(&mut rounds, RequestError::passing("no answer")).unwrap();
+        }
+        failed(&mut rounds, RequestError::passing("no answer")).unwrap_err();
+        assert!(!rounds.is_tired_of_parts());
+        // The time of an outage does not count once the endpoint is there again.
+        let mut rounds = RetrySchedule::new([false], patience, None).of_part();
+        failed(&mut rounds, RequestError::passing("no answer")).unwrap();
+        let starting = || RequestError { answered: true, ..RequestError::passing("503") };
+        rounds.failed(starting(), &names()).unwrap();
+        failed(&mut rounds, starting()).unwrap_err();
+        assert!(rounds.is_tired_of_parts());
     }
 
     #[test]
