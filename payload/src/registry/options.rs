@@ -56,9 +56,9 @@ pub struct Patience {
     /// If this many bytes came between two cuts, the attempts are counted anew. With one byte as the limit a broken
     /// server could keep us busy for ever.
     pub progress_bytes: u64,
-    /// So long a part of a blob may bring nothing. It can be had with all of the blob, and who refuses parts alone is not waited
-    /// for as if nothing else were there. The pauses of five rounds are no longer; a server that is silent, or that wants a
-    /// longer one, is not asked again.
+    /// So long a server that is there may refuse a part of a blob. It can be had with all of the blob, and who refuses parts alone
+    /// is not waited for as if nothing else were there. The pauses of five rounds are no longer; a server that is silent, or that
+    /// wants a longer one, is not asked again. One that cannot be reached is waited for as ever.
     pub part: Duration,
 }
 

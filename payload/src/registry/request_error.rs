@@ -288,7 +288,7 @@ mod tests {
         let origin = Origin::new(true, "no.such.host.invalid");
         let why = |error: io::Error| {
             let said = RequestError::no_answer(ureq::Error::Io(error), &origin, None);
-            assert_eq!(said.again, Some(Duration::ZERO));
+            assert_eq!((said.again, said.answered), (Some(Duration::ZERO), false));
             said.why
         };
         let here = why(("no.such.host.invalid", 443).to_socket_addrs().map(drop).unwrap_err());
@@ -317,8 +317,9 @@ mod tests {
             (416, "", None),
             (507, "", None),
         ] {
-            let again = answer(status, retry_after, "").again;
-            assert_eq!(again, seconds.map(Duration::from_secs), "{status} {retry_after}");
+            let failure = answer(status, retry_after, "");
+            assert_eq!(failure.again, seconds.map(Duration::from_secs), "{status} {retry_after}");
+            assert_eq!(failure.answered, seconds.is_some(), "{status} {retry_after}");
         }
     }
 
