@@ -19,7 +19,8 @@ const REQUEST_BYTES: u64 = 64 << 10;
 
 /// The bytes of a layer, with zeros for the content of the files that its index lists. The digest of the layer cannot be compared.
 /// So whole chunks are fetched, and each is compared with the index before any of it is handed out: facts that come from an answer
-/// whose bytes are wrong would be held against the right ones later.
+/// whose bytes are wrong would be held against the right ones later. That finds accidents, and no forger: whoever sends other bytes
+/// with the same fingerprint makes the write fail, by the digests of the layer and of the files.
 pub struct Gaps<'o> {
     store: &'o dyn ImageStore,
     layer: &'o Layer,
