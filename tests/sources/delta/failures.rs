@@ -1,9 +1,8 @@
 //! The table of failures: each of them ends in a whole upgrade within the same run, and a note says why more was fetched.
+//!
+//! Subject: payload/src/registry payload/src/delta payload/src/image/source
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
 
 use slipway_test_support::{
     images::{self, Layout, Pack, built, digest},
@@ -77,16 +76,21 @@ fn a_dry_run_says_what_is_fetched_from_a_registry_that_misbehaves() {
     }
 }
 
-/// It is waited for once, and not for minutes.
+/// It is waited for once, 30 s, and no other part is asked for.
 #[test]
+#[ignore = "campaign"]
 fn a_registry_that_is_silent_is_read_in_full() {
     let world = World::new();
     let node = node(&world, &versions());
-    let [_, image] = both(&world, &node);
-    let started = Instant::now();
-    let (_, said) = upgraded(&node, image, Fault::Silence);
+    let [_, mut image] = both(&world, &node);
+    let layer = image.layer_digest();
+    let server = serve(image, Fault::Silence);
+    let said = upgrade(&node, server.port, &[]).succeeds().stderr;
+    slot_b_is_next(&node);
     assert!(said.contains("only 0 bytes came in 30 s (asked 1 times)") && said.contains("fetched"), "{said}");
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    let asked = server.requests();
+    let parts = asked.iter().filter(|request| request.target.ends_with(&layer) && request.header("range").is_some());
+    assert_eq!(parts.count(), 1);
 }
 
 /// What the small files say is believed before anything is written. A part that has another bit there is found, whoever sent it,
