@@ -13,7 +13,8 @@
 //! …   12  for each chunk, in the order of the layer: its length (4), its fingerprint (8)
 //! ```
 //!
-//! The files are those of a payload; they are cut, each from its beginning. What lies between them is cut at any places.
+//! The files are those of a payload; they are cut, each from its beginning. What lies between them is cut at any places, but into
+//! chunks no smaller than the cutter's, except for the last of each piece: see [`most_bytes`].
 //! By them a reader knows where each file is written while it reads the layer.
 //!
 //! The chunks cover the layer without gaps, so no two can overlap.
