@@ -93,7 +93,7 @@ impl Trust {
         }
         let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|e| file(&files.key, e))?;
         let chain = certificates(&files.certificate)?;
-        let first_to_expire = chain.iter().chain(&authorities).filter_map(expires).min();
+        let first_to_expire = first_to_expire(&chain, &authorities);
         let expires = chain.first().and_then(expires);
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -110,7 +110,8 @@ impl Trust {
         self.expires
     }
 
-    /// When the first of all certificates in the files expires, those of the authorities among them.
+    /// From when on no node is reached with these files: the first of the client's certificates has expired, or the last of
+    /// the authorities.
     pub fn first_to_expire(&self) -> Option<i64> {
         self.first_to_expire
     }
@@ -222,6 +223,11 @@ fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
     Some(certificate.validity().not_after.timestamp())
 }
 
+/// Of authorities the longest counts: while one replaces another, the old one is there as well.
+fn first_to_expire(chain: &[CertificateDer<'_>], authorities: &[CertificateDer<'_>]) -> Option<i64> {
+    chain.iter().filter_map(expires).chain(authorities.iter().filter_map(expires).max()).min()
+}
+
 /// An error with its causes, and what to do if certificates are one. In one line of at most 2,048 bytes, because some of it
 /// is the node's text.
 pub fn chain(error: &(dyn error::Error + 'static)) -> String {
@@ -326,8 +332,8 @@ mod tests {
         assert_eq!(hint(rustls::Error::AlertReceived(Alert::InternalError)), "");
     }
 
-    #[test]
-    fn a_certificate_says_when_it_expires() {
+    /// A CA that expires at 2027-02-27 12:29:25.
+    fn authority() -> CertificateDer<'static> {
         let pem = "-----BEGIN CERTIFICATE-----\n\
                    MIIBvzCCAWWgAwIBAgIUKlCUbCNXNBGymvbvnYh7RwObIF4wCgYIKoZIzj0EAwIw\n\
                    NTEbMBkGA1UECgwSc2xpcHdheTpjb250cm9sbGVyMRYwFAYDVQQDDA1zbGlwd2F5\n\
@@ -340,10 +346,34 @@ mod tests {
                    buQPbkvTprfV3HqNxg2y1hH/TdsEVMa+05ialg/0uTACIQDVFOerTnplVbD1TlcL\n\
                    WIMqfj4Sp0r94qGsbhaU0+JONg==\n\
                    -----END CERTIFICATE-----\n";
-        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-        // 2027-02-27 12:29:25.
-        assert_eq!(expires(&certificate), Some(1_803_731_365));
+        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_says_when_it_expires() {
+        assert_eq!(expires(&authority()), Some(1_803_731_365));
         assert_eq!(expires(&CertificateDer::from(vec![0])), None);
+    }
+
+    #[test]
+    fn an_old_authority_beside_a_new_one_does_not_count() {
+        // Nobody looks at the signature, so another year is one more certificate.
+        let until = |year: &[u8; 2]| {
+            let mut der = authority().to_vec();
+            let at = der.windows(13).position(|text| text == b"270227122925Z").unwrap();
+            der[at..at + 2].copy_from_slice(year);
+            CertificateDer::from(der)
+        };
+        let list = |years: &[&[u8; 2]]| years.iter().map(|year| until(year)).collect::<Vec<_>>();
+        let first = |chain: &[&[u8; 2]], authorities: &[&[u8; 2]]| first_to_expire(&list(chain), &list(authorities));
+        let at = |year: &[u8; 2]| expires(&until(year));
+        for both in [[b"27", b"30"], [b"30", b"27"]] {
+            assert_eq!(first(&[b"28"], &both), at(b"28"));
+            assert_eq!(first(&[b"31"], &both), at(b"30"));
+        }
+        assert_eq!(first(&[b"28"], &[b"27"]), at(b"27"), "the last authority counts");
+        assert_eq!(first(&[b"28", b"27"], &[b"30"]), at(b"27"), "each certificate of the chain counts");
+        assert_eq!(first(&[], &[]), None);
     }
 
     #[test]

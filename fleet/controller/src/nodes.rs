@@ -66,8 +66,8 @@ impl Nodes {
         Self { files, port, slow: Arc::new(SlowNodes::new(ANSWER)), begun: Arc::default() }
     }
 
-    /// When the first of the controller's own certificates expires, its authorities' among them, in seconds since 1970; and why
-    /// no node can be asked.
+    /// When the first of the controller's own certificates expires, or the last of its authorities, in seconds since 1970; and
+    /// why no node can be asked.
     pub fn certificates(&self) -> (Option<i64>, Result<(), String>) {
         let trust = self.load();
         let expires = trust.as_ref().ok().and_then(Trust::first_to_expire);
