@@ -24,6 +24,7 @@ use crate::{
     pools::Members,
     report,
     round::{PoolRound, Round},
+    sentences::counted,
 };
 
 /// Nodes with a row of their own, in all pools together.
@@ -250,10 +251,6 @@ fn nodes_of(html: &mut Html, pool_round: &PoolRound, nodes: &BTreeMap<&str, Node
         let left = counted(waiting.len() - shown, "more node");
         html.element("p", &format!("{left} not shown: kubectl get nodeupgrades"));
     }
-}
-
-fn counted(many: usize, what: &str) -> String {
-    if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
 }
 
 /// The name of a class: good, bad, at work, or waiting.

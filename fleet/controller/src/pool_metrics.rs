@@ -9,6 +9,7 @@ use slipway_rollout::{
 };
 
 use crate::{
+    certificate_events,
     metrics::PoolMetrics,
     nodes::Answer,
     observed_node::NodeReading,
@@ -82,11 +83,11 @@ fn has_failed(pool_round: &PoolRound, of: &BlockedNode) -> bool {
     matches!(of.why, Blocked::Failed(_)) || (has_grant() && observed().is_some_and(is_final))
 }
 
-/// When the first certificate expires. A node names its own, and the authorities that it trusts.
+/// When the first certificate expires: of each node's the one that an event names.
 fn certificate_expiry(pool_round: &PoolRound, readings: &BTreeMap<String, NodeReading>) -> Option<i64> {
     let readings =
         pool_round.facts.nodes.iter().filter_map(|observed| readings.get(&observed.node.uid)?.status.as_ref().ok());
-    readings.flat_map(|status| &status.certificates).map(|certificate| certificate.expires).min()
+    readings.filter_map(certificate_events::first_of).map(|certificate| certificate.expires).min()
 }
 
 fn of_problem(problem: &Problem, members: usize) -> PoolMetrics {

@@ -29,6 +29,11 @@ pub(crate) fn short(message: impl AsRef<str>) -> String {
     clean_and_cut(message.as_ref(), LONGEST)
 }
 
+/// So many of it.
+pub(crate) fn counted(many: usize, what: &str) -> String {
+    if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
+}
+
 /// Something is being done with the node.
 pub(crate) fn goes_on(why: &Blocked) -> bool {
     use Blocked::{Aborts, Begins, Deletes, Granted, MachineGoes, Returns, Staging, SuccessorJoins, UnderWay};

@@ -1,7 +1,9 @@
 //! Events before certificates expire.
 
+use std::collections::BTreeMap;
+
 use jiff::ToSpan as _;
-use slipway_fleet::{certificate_events, round::Round};
+use slipway_fleet::{certificate_events, pool_metrics, pools::Members, round::Round};
 use slipway_node_api::v1::{Certificate, CertificateUse};
 
 use super::{
@@ -35,7 +37,7 @@ fn the_first_of_a_pool_is_told_of_in_time_and_not_each_day() {
     let mut scene = staged(3);
     let round = scene.round();
     assert_eq!(told(&scene, &round, 0), None, "none says anything");
-    says(&mut scene, 0, 100, 1000);
+    says(&mut scene, 0, 200, 1000);
     says(&mut scene, 1, 90, 1000);
     assert_eq!(told(&scene, &round, 75), None);
     let (first, message) = told(&scene, &round, 76).unwrap();
@@ -47,13 +49,54 @@ fn the_first_of_a_pool_is_told_of_in_time_and_not_each_day() {
     assert!([77, 82].iter().all(|days| name(*days) == first), "the same event");
     assert!(name(83) != first && name(83) == name(88) && name(89) != name(88) && name(90) != name(89));
     assert!(told(&scene, &round, 90).unwrap().1.contains("own, has expired"));
-    says(&mut scene, 2, 100, 80);
+    says(&mut scene, 2, 200, 80);
     assert!(told(&scene, &round, 76).unwrap().1.starts_with("the CA of clients of node n2, ca, expires in 4 d"));
     // Whatever a node says, it is bounded.
     scene.says(2).certificates[0].expires = i64::MIN;
     assert!(told(&scene, &round, 0).unwrap().1.contains("has expired"));
     scene.silence(2);
     assert!(told(&scene, &round, 0).is_none());
+}
+
+#[test]
+fn a_node_that_lies_about_its_certificate_hides_no_other_one() {
+    let mut scene = staged(4);
+    for (n, days) in [(0, 20), (1, 100), (2, 100), (3, 100)] {
+        says(&mut scene, n, days, 1000);
+    }
+    scene.says(2).certificates[0].expires = i64::MIN;
+    let round = scene.round();
+    let message = |scene: &Scene, days| told(scene, &round, days).unwrap().1;
+    let begins = "the certificate of node n2, own, has expired";
+    assert!(message(&scene, 5).starts_with(&format!("{begins}: ")), "{}", message(&scene, 5));
+    assert!(message(&scene, 6).starts_with(&format!("{begins}, and 1 more node within 14 d: ")));
+    // People are told of each notice of the next one, and not each day.
+    let name = |days| told(&scene, &round, days).unwrap().0;
+    let names = [5, 6, 12, 13, 18, 19, 20, 30].map(name);
+    let is_new: Vec<bool> = names.windows(2).map(|of| of[0] != of[1]).collect();
+    assert_eq!(is_new, [true, false, true, false, true, true, false]);
+    says(&mut scene, 3, 15, 1000);
+    assert!(message(&scene, 6).starts_with(&format!("{begins}, and 2 more nodes within 14 d: ")));
+}
+
+#[test]
+fn an_old_authority_beside_a_new_one_is_not_told_of() {
+    let mut scene = staged(1);
+    let expiry = |scene: &Scene| {
+        let (members, none) = (Members::new(&scene.objects), (&BTreeMap::new(), &BTreeMap::new()));
+        let metrics = pool_metrics::of(&scene.round(), &members, &scene.readings, none);
+        metrics["p"].certificate_expiry.map(|at| (at - now().as_second()) / DAY)
+    };
+    says(&mut scene, 0, 100, -5);
+    assert!(told(&scene, &scene.round(), 0).unwrap().1.starts_with("the CA of clients of node n0, ca, has expired: "));
+    assert_eq!(expiry(&scene), Some(-5));
+    let mut new = scene.says(0).certificates[1].clone();
+    new.expires = now().as_second() + 1000 * DAY;
+    scene.says(0).certificates.insert(0, new);
+    assert_eq!(told(&scene, &scene.round(), 0), None);
+    assert_eq!(expiry(&scene), Some(100));
+    scene.says(0).certificates.retain(|of| of.r#use() == CertificateUse::ClientCa);
+    assert_eq!(expiry(&scene), Some(1000));
 }
 
 #[test]
