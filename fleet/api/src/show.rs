@@ -88,6 +88,14 @@ impl From<&Operation> for v1::Operation {
     }
 }
 
+impl v1::Step {
+    /// The step that was begun last on the way forward, for a client that compares it with others. One that only a later version
+    /// knows stands behind all others, as in the journal: nobody knows whether the payload has run.
+    pub fn furthest(step: Step) -> Self {
+        if step == Step::Later { Self::Confirm } else { Self::from(step) }
+    }
+}
+
 impl v1::Ended {
     /// The end of a request.
     pub fn of(ended: &Ended) -> Self {
@@ -95,7 +103,7 @@ impl v1::Ended {
         Self {
             payload: request.payload.map(String::from).unwrap_or_default(),
             failed: *failed,
-            reached: reached.map_or(v1::Step::Unspecified, v1::Step::from).into(),
+            reached: reached.map_or(v1::Step::Unspecified, v1::Step::furthest).into(),
             id: request.id.to_string(),
             goal: v1::Goal::from(request.goal).into(),
             source: request.source.clone(),

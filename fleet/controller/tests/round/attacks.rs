@@ -4,6 +4,7 @@ use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{observed_node::NoReport, readable::Readable, report, round::Round};
 use slipway_fleet_objects::upgrade::NodeUpgradeStatus;
+use slipway_node::step::Step;
 use slipway_node_api::v1::{self, HealthState, Operation, Slot, SlotState};
 use slipway_rollout::{
     decide::Action,
@@ -120,6 +121,9 @@ fn an_abort_says_nothing_of_the_payload_only_if_that_did_not_run() {
         (v1::Step::Prove, SlotState::Tried, true),
         (v1::Step::Prove, SlotState::Trial, true),
         (v1::Step::Confirm, SlotState::Bad, true),
+        // A later version of the node's service had begun it.
+        (v1::Step::furthest(Step::Later), SlotState::Trial, true),
+        (v1::Step::furthest(Step::Later), SlotState::Bad, true),
     ] {
         let mut scene = staged(4);
         scene.came_back(0, abort);
