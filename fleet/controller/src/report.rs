@@ -23,7 +23,7 @@ use crate::{
     plans,
     pools::Problem,
     round::{PoolRound, Superseded},
-    sentences::{LONGEST, brief, goes_on, is_silent, own_words, reboot, sentence_of_node, short},
+    sentences::{LONGEST, add, brief, goes_on, is_silent, own_words, reboot, refusal_of, sentence_of_node, short},
 };
 
 pub use crate::sentences::{blocked_reason, sentence};
@@ -387,14 +387,12 @@ pub fn nodes<'a>(
     }
     let of = |observed: &'a ObservedNode| {
         let uid = observed.node.uid.as_str();
-        let blocked = blocked
-            .get(uid)
-            .map(|blocked| (blocked_reason(pool_round, blocked), sentence_of_node(pool_round, blocked)));
-        // In the round after this one the sentence has it.
-        let is_new = !pool_round.refused.contains_key(uid);
-        let refused = if let Some(Answer::Refused(why)) = answers.get(uid) { Some(why.as_str()) } else { None };
-        let refused = refused.filter(|_| is_new);
-        let mut status = node(observed, blocked, readings.get(uid), refused);
+        let answer = answers.get(uid);
+        let message = blocked.get(uid).map_or_else(
+            || ("Done", add("it runs the payload, and is well".to_owned(), refusal_of(answer))),
+            |blocked| (blocked_reason(pool_round, blocked), sentence_of_node(pool_round, blocked, answer)),
+        );
+        let mut status = node(observed, message, readings.get(uid));
         status.token = pool_round.facts.ledger.held(uid).map(|grant| grant.token);
         status.wave = waves.get(uid).copied();
         let read = readings.get(uid).and_then(|reading| reading.status.as_ref().ok());
@@ -408,15 +406,8 @@ pub fn nodes<'a>(
     pool_round.facts.nodes.iter().map(of).collect()
 }
 
-fn node(
-    observed: &ObservedNode,
-    blocked: Option<(&str, String)>,
-    look: Option<&NodeReading>,
-    refused: Option<&str>,
-) -> NodeUpgradeStatus {
-    let (reason, message) = blocked.unwrap_or_else(|| ("Done", "it runs the payload, and is well".to_owned()));
+fn node(observed: &ObservedNode, (reason, message): (&str, String), look: Option<&NodeReading>) -> NodeUpgradeStatus {
     let status = look.and_then(|look| look.status.as_ref().ok());
-    let message = refused.map_or_else(|| message.clone(), |why| format!("{message} ({why})"));
     let report = observed.report.as_ref();
     NodeUpgradeStatus {
         reason: reason.to_owned(),

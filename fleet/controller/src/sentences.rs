@@ -9,6 +9,7 @@ use slipway_rollout::{
 };
 
 use crate::{
+    nodes::Answer,
     observed_node::NoReport,
     round::{PoolRound, Reboot},
 };
@@ -41,10 +42,16 @@ pub(crate) fn goes_on(why: &Blocked) -> bool {
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
-/// As [`sentence`], for the node's own status. Where it waits for others it names neither them nor their time: each word of one
-/// node would else be a write for every node that waits. The pool and the rollout name them.
-pub(crate) fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
-    match &blocked.why {
+/// As [`sentence`], for the node's own status. What it has answered in this round counts, not what it said in the one before.
+/// Where it waits for others it names neither them nor their time: each word of one node would else be a write for every node
+/// that waits. The pool and the rollout name them.
+pub(crate) fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode, answer: Option<&Answer>) -> String {
+    let refused = refusal_of(answer);
+    if is_asked(&blocked.why) {
+        let before = refusal(pool_round, blocked).filter(|_| answer.is_none());
+        return sentence_with(pool_round, blocked, refused.or(before));
+    }
+    let told = match &blocked.why {
         _ if pool_round.facts.ledger.held(&blocked.node.uid).is_some() => sentence(pool_round, blocked),
         Blocked::TokenAhead { token, .. } => Blocked::token_ahead(*token).to_string(),
         Blocked::AllStaged { .. } => "other nodes are not staged yet; the Rollout names one".to_owned(),
@@ -52,12 +59,28 @@ pub(crate) fn sentence_of_node(pool_round: &PoolRound, blocked: &BlockedNode) ->
         Blocked::Soak { wave, .. } => format!("wave {wave} must be well until its soak is over; the Rollout says when"),
         Blocked::After(_) => "a node before it cannot go yet; the Rollout names it".to_owned(),
         _ => sentence(pool_round, blocked),
-    }
+    };
+    // It may be asked all the same: to end what it does for a rollout that was given up.
+    add(told, refused)
+}
+
+/// Why the node did not do what it was just asked for.
+pub(crate) fn refusal_of(answer: Option<&Answer>) -> Option<&str> {
+    if let Some(Answer::Refused(why)) = answer { Some(why) } else { None }
+}
+
+/// A sentence, and what the node says.
+pub(crate) fn add<'a>(sentence: String, says: impl IntoIterator<Item = &'a str>) -> String {
+    says.into_iter().fold(sentence, |all, more| format!("{all} ({more})"))
 }
 
 /// Why this node does not go, with what its own service says, and what only a person can do.
 pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
-    let message = blocked_message(pool_round, blocked);
+    sentence_with(pool_round, blocked, refusal(pool_round, blocked))
+}
+
+fn sentence_with(pool_round: &PoolRound, blocked: &BlockedNode, refused: Option<&str>) -> String {
+    let message = blocked_message(pool_round, blocked, refused);
     // However much a node says, the command comes to its end.
     command(pool_round, blocked).map_or_else(|| message.clone(), |what| clean_and_cut(&message, WORDS) + &what)
 }
@@ -65,7 +88,7 @@ pub fn sentence(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
 /// The same in a message that has more than that.
 pub(crate) fn brief(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
     let what = command(pool_round, blocked).unwrap_or_default();
-    clean_and_cut(&blocked_message(pool_round, blocked), FEW_WORDS) + &what
+    clean_and_cut(&blocked_message(pool_round, blocked, refusal(pool_round, blocked)), FEW_WORDS) + &what
 }
 
 /// What only a person can do, as the end of a sentence.
@@ -125,19 +148,33 @@ const fn is_asked(why: &Blocked) -> bool {
     matches!(why, Staging | Begins { .. } | Returns { .. } | Aborts { .. } | Aborted(_) | Deletes { .. })
 }
 
+/// Why the node did not do in the round before what it is still asked for.
+fn refusal<'a>(pool_round: &'a PoolRound, BlockedNode { node, why }: &BlockedNode) -> Option<&'a str> {
+    pool_round.refused.get(&node.uid).filter(|_| is_asked(why)).map(String::as_str)
+}
+
 /// What the node itself says that keeps it from what it is to do.
-pub(crate) fn own_words<'a>(pool_round: &'a PoolRound, BlockedNode { node, why }: &BlockedNode) -> Vec<&'a str> {
+pub(crate) fn own_words<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Vec<&'a str> {
+    words(pool_round, blocked, refusal(pool_round, blocked))
+}
+
+/// The same with this refusal.
+fn words<'a>(
+    pool_round: &'a PoolRound,
+    BlockedNode { node, why }: &BlockedNode,
+    refused: Option<&'a str>,
+) -> Vec<&'a str> {
     let is_at_it = matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. } | Blocked::Busy);
     let is_ill = matches!(why, Blocked::NotWell | Blocked::UnderWay { .. });
     let says = [
-        pool_round.blockers.get(&node.uid).filter(|_| is_at_it),
-        pool_round.ill.get(&node.uid).filter(|_| is_ill),
-        pool_round.refused.get(&node.uid).filter(|_| is_asked(why)),
+        pool_round.blockers.get(&node.uid).filter(|_| is_at_it).map(String::as_str),
+        pool_round.ill.get(&node.uid).filter(|_| is_ill).map(String::as_str),
+        refused,
     ];
-    says.into_iter().flatten().map(String::as_str).collect()
+    says.into_iter().flatten().collect()
 }
 
-fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
+fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode, refused: Option<&str>) -> String {
     let (why, uid) = (&blocked.why, &blocked.node.uid);
     if let (Blocked::Skipped | Blocked::NotInPlan, Some(held)) = (why, pool_round.desired.left_as_is.get(uid)) {
         return held.clone();
@@ -151,6 +188,6 @@ fn blocked_message(pool_round: &PoolRound, blocked: &BlockedNode) -> String {
         Some(NoReport::Unclear(sentence)) if *why == Blocked::Silent => sentence.clone(),
         Some(NoReport::Silent(cause) | NoReport::Unclear(cause)) if is_silent => format!("{why} ({cause})"),
         _ if *why == Blocked::Refused(Refusal::NoZone) => format!("{why}: {}", pool_round.desired.zones),
-        _ => own_words(pool_round, blocked).iter().fold(why.to_string(), |all, more| format!("{all} ({more})")),
+        _ => add(why.to_string(), words(pool_round, blocked, refused)),
     }
 }

@@ -93,7 +93,33 @@ fn a_refusal_is_shown_as_long_as_the_node_is_asked() {
     let answers = [("uid-0".to_owned(), Answer::Refused("the node refuses (denied)".to_owned()))].into();
     let pool_round = round.pools["p"].as_ref().unwrap();
     let message = report::nodes(pool_round, &scene.readings, &answers)["uid-0"].message.clone();
-    assert_eq!(message.matches("refuses").count(), 1, "{message}");
+    assert!(message.matches("refuses").count() == 1 && message.contains("refuses (denied)"), "{message}");
+    // Nor is that shown of a node that does now what it is asked for.
+    let answers = [("uid-0".to_owned(), Answer::New)].into();
+    let message = report::nodes(pool_round, &scene.readings, &answers)["uid-0"].message.clone();
+    assert!(!message.contains("refuses"), "{message}");
     arrive(&mut scene, 0);
     assert_eq!(told(&scene, &scene.round(), 0).message, "it runs the payload, and is well");
+}
+
+/// It is asked to end what it stages for a rollout that was given up, whatever else is said of it.
+#[test]
+fn a_refusal_of_a_node_that_is_passed_over_is_shown_in_each_round() {
+    let why = "the node refuses (denied)";
+    let mut scene = Scene::new(2);
+    scene.roll();
+    let rollout = scene.objects.rollouts[0].metadata.uid.clone().unwrap();
+    let abort = json!({ "rolloutUID": rollout, "who": "eve", "why": "the wrong image" });
+    scene.pool("p", json!({ "abort": abort, "skip": [{ "node": "n0", "who": "a", "why": "b" }] }));
+    let status = |scene: &Scene, why: &str| {
+        let (round, answers) = (scene.round(), [("uid-0".to_owned(), Answer::Refused(why.to_owned()))].into());
+        report::nodes(round.pools["p"].as_ref().unwrap(), &scene.readings, &answers)["uid-0"].clone()
+    };
+    let first = status(&scene, why);
+    assert!(first.reason == "Skipped" && first.message.ends_with(&format!(" ({why})")), "{first:?}");
+    scene.readings.get_mut("uid-0").unwrap().refused = Some(why.to_owned());
+    assert_eq!(status(&scene, why), first);
+    let other = status(&scene, "the node refuses (busy)");
+    assert!(other.message.ends_with(" (the node refuses (busy))") && !other.message.contains(why), "{other:?}");
+    assert!(!told(&scene, &scene.round(), 0).message.contains("refuses"), "it is not asked any more");
 }
