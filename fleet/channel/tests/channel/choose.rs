@@ -257,6 +257,26 @@ fn keys_that_cannot_be_used_are_refused_with_the_channel() {
     }
 }
 
+/// As the rule of the definition takes them.
+#[test]
+fn keys_are_taken_as_people_have_them() {
+    let written = [
+        format!("# of the team that makes releases\n{KEY}# until 2030\n"),
+        format!("\u{feff}{KEY}"),
+        KEY.replace("VwAyEA", "Vw\nA yEA\t\n"),
+        KEY.replace("=\n", "\n"),
+        KEY.replace('\n', "\r\n  "),
+    ];
+    for key in &written {
+        let both = signatures(&[KEY, key], 1).unwrap();
+        // The same key is one, however it is written.
+        assert_eq!(both.by_all().by.len(), 1, "{key:?}");
+    }
+    for key in [KEY.replace("MCow", "MCo"), KEY.replace('\n', " ")] {
+        assert!(signatures(&[&key], 1).is_err(), "{key:?}");
+    }
+}
+
 #[test]
 fn floors_are_passed_through_and_never_skipped() {
     let floors = ["1.4.0", "2.0.0", "9.0.0"].map(|text| text.parse().unwrap()).to_vec();

@@ -173,8 +173,9 @@ fn wrong_for_the_controller() -> Vec<(&'static str, &'static str, Value, &'stati
         ("NodePool", "runNow", run_now(over), "runNow.soakOfWave"),
         ("DisruptionLedger", "release.0.token", json!(1_u64 << 53), "release[0].token"),
         ("Channel", "signatures.keys", json!(["hello"]), "a key is one public key in PEM form"),
-        ("Channel", "signatures.keys", json!([KEY.replace("MCow", "MCo")]), "signatures.keys[0]"),
+        ("Channel", "signatures.keys", json!([KEY.replace("MCow", "MCo")]), "a key is one public key in PEM form"),
         ("Channel", "signatures.keys", json!([KEY.replace('\n', " ")]), "signatures.keys[0]"),
+        ("Channel", "signatures.keys", json!([KEY.to_owned() + KEY]), "signatures.keys[0]"),
         ("Channel", "signatures", json!({ "keys": [KEY, KEY], "threshold": 2 }), other),
         ("Channel", "signatures", json!({ "keys": [KEY, KEY.trim()], "threshold": 2 }), other),
         ("KubernetesUpgrade", "soak", json!("8761h"), "a soak lasts a year at most"),
@@ -202,6 +203,10 @@ fn right() -> Vec<(&'static str, &'static str, Value)> {
     let blackout = |from, until| json!([{ "from": from, "until": until, "zone": "UTC" }]);
     let mut right = vec![
         ("Channel", "signatures", json!({ "keys": [KEY, other], "threshold": 2 })),
+        ("Channel", "signatures.keys", json!([format!("# of the team that makes releases\n{KEY}# until 2030\n")])),
+        ("Channel", "signatures.keys", json!([format!("\u{feff}{KEY}")])),
+        ("Channel", "signatures.keys", json!([KEY.replace("VwAyEA", "Vw\nA yEA\t\n")])),
+        ("Channel", "signatures.keys", json!([KEY.replace("Ro=", "Ro")])),
         ("UpgradePolicy", "blackouts", blackout("2027-01-04", "2027-01-04 00:00:01")),
         ("UpgradePolicy", "blackouts", blackout("2028-02-29T00:00", "2028-02-29 00:01")),
         ("UpgradePolicy", "rate.count", json!(u32::MAX)),
