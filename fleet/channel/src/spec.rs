@@ -32,14 +32,12 @@ fn floor_pattern() -> String {
     format!("^{}$", version_pattern())
 }
 
-/// What Cargo's parser takes as a range: `*` alone, or at most 32 comparisons, in which nothing but `*` follows a `*`.
+/// What Cargo's parser takes as a range: `*` alone, or at most 32 comparisons, in which nothing but `*` follows a `*`. It is one
+/// expression: an API server takes rules only up to a cost, and that of a list is the one of its longest text for each entry.
 fn range_rule() -> String {
     let numbers = format!("{NUMBER}([.]([*xX]([.][*xX])?|{NUMBER}([.]([*xX]|{NUMBER}{PRERELEASE}{BUILD}))?))?");
-    let comparison = format!("^ *(=|>|>=|<|<=|[~^])? *{numbers} *$");
-    format!(
-        "self.matches('^ *[*xX] *$') || \
-         size(self.split(',')) <= 32 && self.split(',').all(part, part.matches('{comparison}'))"
-    )
+    let comparison = format!(" *(=|>|>=|<|<=|[~^])? *{numbers} *");
+    format!("self.matches('^ *[*xX] *$|^{comparison}(,{comparison}){{0,31}}$')")
 }
 
 /// What is taken as a repository: with a host, if its first part has a dot or a port or is localhost; else one of Docker Hub.

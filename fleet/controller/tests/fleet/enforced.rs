@@ -184,6 +184,7 @@ fn wrong_for_the_controller() -> Vec<(&'static str, &'static str, Value, &'stati
     ];
     let ranges = "1.2.3.4|*, >1|>1, *|01.2|1.*.3|1.2-rc|1.2.3-01|99999999999999999999|1 2|1,|*.1";
     wrong.extend(ranges.split('|').map(|text| ("Channel", "range", json!(text), RANGE)));
+    wrong.push(("Channel", "range", json!(["1"; 33].join(",")), RANGE));
     let repositories = "OS r.example/OS r.example/os/ r.example//os os:2 r.example:5000 a_b.c/os r.example:0/os \
                         r.example:65536/os -a/os r.example/..";
     let repositories = repositories.split(' ').chain(["r.example/o s"]);
@@ -216,6 +217,7 @@ fn right() -> Vec<(&'static str, &'static str, Value)> {
     right.extend(all("UpgradePolicy", "windows.0.zone", zones));
     right.extend(all("UpgradePolicy", "windows.0.lasts", "24h|1h 30m|PT24H|90m|1h30m"));
     right.extend(all("Channel", "range", ranges));
+    right.push(("Channel", "range", json!(["1"; 32].join(","))));
     right.extend(all("Channel", "repository", repositories));
     right
 }
