@@ -40,8 +40,8 @@ struct State {
     record: Option<Record>,
 }
 
-/// Whether what could not be read is whole, and another version's.
-fn is_later(error: &io::Error) -> bool {
+/// Whether what could not be read may be a later version's. It has no checksum: it may be damaged, too.
+fn may_be_later(error: &io::Error) -> bool {
     error.get_ref().and_then(|e| e.downcast_ref::<serde_json::Error>()).is_some_and(serde_json::Error::is_data)
 }
 
@@ -54,7 +54,8 @@ pub struct EtcdSnapshots {
 }
 
 impl EtcdSnapshots {
-    /// Around the record in `state`. A record that is damaged is none: its snapshot does not count, and another is made.
+    /// Around the record in `state`. A record that is not understood is none: its snapshot does not count, and another is
+    /// made.
     pub fn open(etcd: Option<Config>, state: &Path) -> Self {
         let path = state.join(RECORD);
         let read = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
@@ -62,7 +63,7 @@ impl EtcdSnapshots {
             Ok(record) => Some(record),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => {
-                let what = if is_later(&e) { "is of a later version" } else { "is damaged" };
+                let what = if may_be_later(&e) { "is damaged, or of a later version" } else { "is damaged" };
                 tracing::warn!("{} {what}, and the snapshot that it names does not count: {e}", path.display());
                 None
             }

@@ -78,17 +78,18 @@ impl<C: Calls> StaticPods<C> {
                  shall run, remove the journal, and restart slipwayd"
             ))
         };
-        let later = |e: &serde_json::Error| {
+        // It has no checksum: a changed byte may leave JSON that this version does not understand.
+        let other = |e: &serde_json::Error| {
             let (path, manifests) = (path.display(), config.manifests.display());
             io::Error::other(format!(
-                "the journal of static pods, {path}, is whole, and only a later version of slipwayd understands it ({e}): that \
-                 goes on with it when it runs here again. To go on without it, see that the manifests in {manifests} are those \
-                 that shall run, move the journal to another directory, where it is kept, and restart slipwayd"
+                "the journal of static pods, {path}, is damaged, or of a later version of slipwayd ({e}): a later version goes on \
+                 with it when it runs here again. Else see that the manifests in {manifests} are those that shall run, remove the \
+                 journal, or move it to another directory, where it is kept, and restart slipwayd"
             ))
         };
         let journal = match fs::read(&path) {
             Ok(bytes) => {
-                serde_json::from_slice(&bytes).map_err(|e| if e.is_data() { later(&e) } else { damaged(&e) })?
+                serde_json::from_slice(&bytes).map_err(|e| if e.is_data() { other(&e) } else { damaged(&e) })?
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Journal::default(),
             Err(e) => return Err(damaged(&e)),

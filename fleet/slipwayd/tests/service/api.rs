@@ -81,14 +81,13 @@ fn what_it_does_not_have_is_not_here() {
     assert!(said[4].contains("kubelet.service, slipwayd.service"), "{}", said[4]);
 }
 
-/// What is damaged is named, and so is what only a later version understands; both hold back what is new. The way back of the OS
-/// is not held back.
+/// What is damaged is named, and so is what may be of a later version; both hold back what is new. The way back of the OS is not
+/// held back.
 #[test]
 fn a_journal_of_static_pods_that_is_not_read_leaves_the_way_back() {
-    let whole = r#"{"under_way": null, "kept": {"kube-hypervisor": "spec:"}, "ended": []}"#;
-    for (journal, told) in
-        [("{", "is damaged"), (whole, "is whole, and only a later version of slipwayd understands it")]
-    {
+    // A later component, or a byte that has changed: nobody can tell.
+    let other = r#"{"under_way": null, "kept": {"kube-hypervisor": "spec:"}, "ended": []}"#;
+    for (journal, told) in [("{", "is damaged ("), (other, "is damaged, or of a later version of slipwayd (")] {
         let dir = tempdir().unwrap();
         let state = dir.path().join("state");
         fs::create_dir_all(&state).unwrap();
@@ -108,7 +107,12 @@ fn a_journal_of_static_pods_that_is_not_read_leaves_the_way_back() {
         for goal in [Goal::Upgrade, Goal::Stage] {
             let Err(Error::Failed(why)) = ask(goal) else { panic!("{goal:?}") };
             assert!(why.contains("static-pods.json") && why.contains(told), "{why}");
-            assert_eq!(why.contains("remove the journal"), journal == "{", "{why}");
+            assert!(why.contains("remove the journal") && !why.contains("is whole"), "{why}");
+            assert_eq!(
+                why.contains("a later version goes on with it when it runs here again"),
+                journal == other,
+                "{why}"
+            );
         }
         // There is no disk here.
         let asked = ask(Goal::Rollback);
