@@ -22,8 +22,8 @@ fn due(expires: i64, now: Timestamp) -> Option<(usize, String)> {
     (due > 0).then_some((due, when))
 }
 
-/// Of a node's certificates the one that ends a connection first, its own or a client's. Of the authorities that it trusts the one that
-/// expires last counts: while one replaces another, the old one is there as well.
+/// Of a node's certificates the one with which connections end first. Of the authorities that it trusts the one that expires
+/// last counts: while one replaces another, the old one is there as well.
 pub fn first_of(status: &StatusResponse) -> Option<&Certificate> {
     let is_authority = |of: &&Certificate| of.r#use() == CertificateUse::ClientCa;
     let (authorities, own): (Vec<_>, Vec<_>) = status.certificates.iter().partition(is_authority);
@@ -31,8 +31,8 @@ pub fn first_of(status: &StatusResponse) -> Option<&Certificate> {
     own.into_iter().chain(last).min_by_key(|of| of.expires)
 }
 
-/// Of the certificate of this pool's nodes that expires first, with the number of the other nodes of which one is due: a node may
-/// say anything, and hides none of them.
+/// Of the certificate of this pool's nodes that expires first, with the number of the other nodes of which one is due: a node
+/// may say anything, and hides none of them.
 pub fn of_pool(
     pool_round: &PoolRound,
     readings: &BTreeMap<String, NodeReading>,

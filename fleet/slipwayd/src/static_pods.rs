@@ -82,9 +82,9 @@ impl<C: Calls> StaticPods<C> {
         let other = |e: &serde_json::Error| {
             let (path, manifests) = (path.display(), config.manifests.display());
             io::Error::other(format!(
-                "the journal of static pods, {path}, is damaged, or of a later version of slipwayd ({e}): a later version goes on \
-                 with it when it runs here again. Else see that the manifests in {manifests} are those that shall run, remove the \
-                 journal, or move it to another directory, where it is kept, and restart slipwayd"
+                "the journal of static pods, {path}, is damaged, or of a later version of slipwayd ({e}): a later version goes \
+                 on with it when it runs here again. Else see that the manifests in {manifests} are those that shall run, \
+                 remove the journal, or move it to another directory, where it is kept, and restart slipwayd"
             ))
         };
         let journal = match fs::read(&path) {
