@@ -29,35 +29,8 @@ pub fn of_0_1_0(world: &World) -> PathBuf {
     copy(world, &UNPACKED)
 }
 
-/// Everything else that 0.1.0 writes, on disks that `scenarios.rs` had it make.
-pub fn of_scenarios(world: &World) -> [PathBuf; 3] {
-    static UNPACKED: LazyLock<[File; 3]> = LazyLock::new(|| SCENARIOS.map(unpacked));
-    let mut n = 0;
-    UNPACKED.each_ref().map(|unpacked| {
-        n += 1;
-        copy_as(world, &format!("scenario-{n}.img"), unpacked)
-    })
-}
-
-/// Their names.
-pub const SCENARIOS: [&str; 3] = ["settings-0.1.0", "sectors-of-4096-0.1.0", "arm64-0.1.0"];
-
-/// Packs a disk, if it is not there yet: what is there is never written anew.
-pub fn pack(disk: &Path, name: &str) {
-    let to = project().join(format!("tests/fixtures/disks/{name}.img.xz"));
-    if !to.exists() {
-        let packed = Command::new("xz").args(["-9e", "--stdout"]).arg(disk).output().unwrap();
-        assert!(packed.status.success(), "{packed:?}");
-        fs::write(to, packed.stdout).unwrap();
-    }
-}
-
 fn copy(world: &World, unpacked: &File) -> PathBuf {
-    copy_as(world, "earlier.img", unpacked)
-}
-
-fn copy_as(world: &World, name: &str, unpacked: &File) -> PathBuf {
-    let disk = world.path(name);
+    let disk = world.path("earlier.img");
     let unpacked = format!("/proc/{}/fd/{}", process::id(), unpacked.as_raw_fd());
     tool!("cp", "--sparse=always", unpacked, &disk);
     disk

@@ -30,7 +30,6 @@ mod other_disks;
 mod placeholders;
 mod readers;
 mod released;
-mod scenarios;
 mod signals;
 mod snapshot;
 mod support;

@@ -100,12 +100,9 @@ pub enum Fault {
     Cancels,
     /// Another program writes another payload into the other slot, and has the next boot try it.
     Installs,
-    /// A later version had the operation, began a step that this one does not know, and did nothing of it; then this one is here
-    /// again.
-    WasLater,
 }
 
-const FAULTS: [Fault; 15] = [
+const FAULTS: [Fault; 14] = [
     Fault::Killed,
     Fault::PowerCut,
     Fault::PowerCutAndNoTrial,
@@ -120,7 +117,6 @@ const FAULTS: [Fault; 15] = [
     Fault::Confirms,
     Fault::Cancels,
     Fault::Installs,
-    Fault::WasLater,
 ];
 
 /// The model.
@@ -301,14 +297,6 @@ impl Machine {
                 state.disk.once = Some(Slot::B);
                 (state.disk.states.b, state.disk.payloads.b) = (SlotState::Untried, Some(FOREIGN));
                 (state.disk.default, state.meddled) = (Slot::A, true);
-            }
-            Fault::WasLater => {
-                let facts = state.facts(0);
-                let mut journal = Journal::clone(&state.journal);
-                let op = journal.operation.as_mut().filter(|op| op.at != Step::Later)?;
-                op.begin(Step::Later, &facts);
-                (state.to_do, state.unsettled, state.found_ill) = (None, false, false);
-                state.write(journal);
             }
             _ => return None,
         }
