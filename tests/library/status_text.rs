@@ -179,7 +179,9 @@ fn one_screen_at_80_columns_and_readable_at_40() {
         let (wide, narrow) = (text(report(), 80), text(report(), 40));
         assert_golden(&format!("tests/golden/status-{name}.txt"), &format!("{wide}\n\n{narrow}\n"));
         for (text, columns) in [(&wide, 80), (&narrow, 40)] {
-            assert!(text.lines().count() < SCREEN, "{name} at {columns}:\n{text}");
+            // Forty columns are those of a phone, which scrolls.
+            let most = if columns == 80 { SCREEN } else { SCREEN + 6 };
+            assert!(text.lines().count() < most, "{name} at {columns}:\n{text}");
             // A command is copied, and stays whole.
             let command = report().next_step.command;
             let is_command = |line: &str| {

@@ -37,7 +37,7 @@ fn floor_pattern() -> String {
 fn range_rule() -> String {
     let numbers = format!("{NUMBER}([.]([*xX]([.][*xX])?|{NUMBER}([.]([*xX]|{NUMBER}{PRERELEASE}{BUILD}))?))?");
     let comparison = format!(" *(=|>|>=|<|<=|[~^])? *{numbers} *");
-    format!("self.matches('^ *[*xX] *$|^{comparison}(,{comparison}){{0,31}}$')")
+    format!("self.matches('^( *[*xX] *|{comparison}(,{comparison}){{0,31}})$')")
 }
 
 /// What is taken as a repository: with a host, if its first part has a dot or a port or is localhost; else one of Docker Hub.

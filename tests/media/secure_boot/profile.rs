@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use slipway_test_support::{
-    exit_code::{DEPENDENCY, INPUT},
+    exit_code::DEPENDENCY,
     tool,
     world::{Outcome, installer},
 };
