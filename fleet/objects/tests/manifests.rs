@@ -197,17 +197,14 @@ proptest! {
 
     #[test]
     fn what_a_rule_takes_is_understood(
-        part in taken(&Channel::crd(), "/properties/range"),
-        other in taken(&Channel::crd(), "/properties/range"),
+        range in taken(&Channel::crd(), "/properties/range"),
         repository in taken(&Channel::crd(), "/properties/repository"),
         key in taken(&Channel::crd(), "/properties/signatures/properties/keys/items"),
         version in taken(&KubernetesUpgrade::crd(), "/properties/version"),
     ) {
-        for range in [part.clone(), format!("{part},{other}")] {
-            let spec = json!({ "repository": repository, "select": { "label": "stable" }, "range": range });
-            let read = serde_json::from_value::<Channel>(json!({ "metadata": {}, "spec": spec }));
-            prop_assert!(read.is_ok(), "{:?}: {:?}", range, read);
-        }
+        let spec = json!({ "repository": repository, "select": { "label": "stable" }, "range": range });
+        let read = serde_json::from_value::<Channel>(json!({ "metadata": {}, "spec": spec }));
+        prop_assert!(read.is_ok(), "{:?}: {:?}", range, read);
         // It is a name, and has no tag of its own.
         let tagged: Result<ImageRef, _> = format!("{repository}:tag").parse();
         prop_assert_eq!(tagged.map(|name| name.tag), Ok(Some("tag".to_owned())), "{:?}", repository);

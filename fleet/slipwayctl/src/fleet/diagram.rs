@@ -356,7 +356,8 @@ workers  Running  3 of 8 nodes done
   image docker://registry.example/os:2
   n4: it is being upgraded, with the grant 6
   no controller has looked since the pool was changed
-  40 MiB came from the registry, 900 MiB from the nodes' slots; 300 MiB were written
+  40 MiB came from the registry, 900 MiB from the nodes' slots; 300
+    MiB were written
   wave 1  over          #
   wave 2  goes on       ##>...
   wave 3  waits         x
