@@ -226,6 +226,7 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     assert!(!still.message.contains("unblock"), "{still:?}");
     assert_eq!(at(&scene, 40).reason, "SilentWithGrant");
     // Where no node can be asked, its silence says nothing, and nobody is told to free its grant.
+    scene.pool("p", json!({}));
     let why = NoReport::Unasked("tls.crt: no such file".to_owned());
     scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(why);
     let message = told(&scene, &scene.round(), n).message;
