@@ -21,7 +21,7 @@ impl ImageSource {
         };
         let (top, is_large) = (self.layers.len() - 1, layer.descriptor.size() > WHOLE_INSPECTION_BYTES);
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
-        let (mut facts, mut places) = (None, BTreeMap::new());
+        let mut places = BTreeMap::new();
         let upper = self.walk(&From::Gaps, &mut |name, content, place| {
             if place.layer != top {
                 bail!("the small files are in more than one layer");
@@ -29,16 +29,16 @@ impl ImageSource {
             places.insert(name.to_owned(), place);
             if !is_installed(name) {
                 found.files.insert(name.to_owned(), Seen::read(name, content, &mut |_| ())?);
-                facts = found.declared(&self.source)?;
             }
             // A later entry takes the place of one of the same name. The ordinary way looks for them in small layers alone, too.
-            Ok(match facts {
-                None => Next::File,
-                Some(_) if is_large => Next::Stop,
-                Some(_) => Next::Layer,
+            Ok(match found.declared(&self.source) {
+                Ok(None) => Next::File,
+                Ok(Some(_)) if is_large => Next::Stop,
+                Err(fault) if is_large => return Err(fault.into()),
+                Ok(Some(_)) | Err(_) => Next::Layer,
             })
         })?;
-        let Some(facts) = facts else { return Ok(None) };
+        let Some(facts) = found.declared(&self.source)? else { return Ok(None) };
         let digests = found.digests()?;
         if digests.keys().any(|name| upper.hides(name) && !found.files.contains_key(name)) {
             return Ok(None);
