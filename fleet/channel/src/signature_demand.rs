@@ -125,7 +125,7 @@ fn key_rule() -> String {
     let (digit, pad) = (format!("[A-Za-z0-9+/]{space}"), format!("={space}"));
     // Padding may be missing.
     let last = format!("(({digit}){{2}}({pad}{pad}|{digit}({pad})?)?)?");
-    let section = format!(r"{begin}[ \t]*[\r\n]{space}(({digit}){{4}})+{last}[\r\n]{space}{end}");
+    let section = format!(r"{begin}[ \t]*[\r\n]{space}(({digit}){{4}})+{last}[\r\n]{end}");
     format!("self.matches('{section}') && self.indexOf('{begin}') == self.lastIndexOf('{begin}')")
 }
 
