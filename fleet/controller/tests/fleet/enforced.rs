@@ -154,6 +154,7 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("NodePool", "target", json!({ "channel": "a", "image": "b" }), "target"),
         ("NodePool", "target", json!({ "image": "dir:/b", "payload": "0" }), "target.payload"),
         ("NodePool", "strategy", json!("Hope"), "strategy"),
+        ("NodePool", "rebootDeadline", json!("0s"), "rebootDeadline"),
     ]
 }
 
