@@ -309,7 +309,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub target: ReadArgs,
     /// Read everything that `verify` reads, the root file systems, too. Otherwise of a slot only what the boot loader loads
-    /// is compared with its digests [default: true for what nothing vouches for: a disk that nothing runs from, a default that does not run, a trial, a staged slot, and where something is lost].
+    /// is compared with its digests [default: true for what nothing vouches for: a disk that nothing runs from, a default that does not run, a staged slot, and where something is lost].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub full: Option<bool>,
 }

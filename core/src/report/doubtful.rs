@@ -12,8 +12,8 @@ use crate::{
 
 /// The slots of which `status` reads every file unasked, because nothing shows that their root file systems are whole, or because
 /// the next command would be decided by them: what it names is not to be refused for what it has not read. Of a system that is
-/// confirmed and runs, on a disk where nothing is lost, there are none. Nor are there while a trial runs: `confirm` reads it, has
-/// a deadline, and is not to wait for a disk that is busy with `status`.
+/// confirmed and runs, on a disk where nothing is lost, there are none. Nor are there on such a disk while a trial runs: `confirm`
+/// reads it, has a deadline, and is not to wait for a disk that is busy with `status`.
 pub fn doubtful(facts: &SystemFacts) -> Vec<Slot> {
     let is_at_rest = facts.running.slot().is_none();
     // Which slot becomes the default, or may be called good, depends on which is whole.
