@@ -94,7 +94,7 @@ impl Cluster {
         }
         let mut known: BTreeMap<Version, K> =
             known.into_iter().filter_map(|object| Some((version(object.meta())?, object))).collect();
-        let listed = self.list_metadata(what, &api, page).await?;
+        let listed = self.list_metadata(what, &api).await?;
         let is_known = |of: &PartialObjectMeta<K>| version(&of.metadata).is_some_and(|of| known.contains_key(&of));
         let new: Vec<String> =
             listed.iter().filter(|of| !is_known(of)).filter_map(|of| of.metadata.name.clone()).collect();
@@ -125,11 +125,12 @@ impl Cluster {
         Ok(listed.into_iter().filter_map(whole).collect())
     }
 
-    async fn list_metadata<K>(&self, what: &str, api: &Api<K>, page: u32) -> Result<Vec<PartialObjectMeta<K>>>
+    /// What is small of each, so in the pages of all kinds.
+    async fn list_metadata<K>(&self, what: &str, api: &Api<K>) -> Result<Vec<PartialObjectMeta<K>>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(page));
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
             let mut page = self.within(what, api.list_metadata(&params)).await?;
             page.items.iter_mut().for_each(|of| of.metadata.managed_fields = None);
