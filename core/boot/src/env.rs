@@ -21,7 +21,7 @@ const MAX_BAD: usize = 4;
 /// loader reads it, and every writer of a new boot state leaves it out.
 pub const OPENING: &str = "opening";
 /// The keys that this version knows.
-pub const KEYS: [&str; 17] = [
+const KEYS: [&str; 17] = [
     "seq",
     "default",
     "once",

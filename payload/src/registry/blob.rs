@@ -166,7 +166,7 @@ impl BlobReader {
             }
             if self.end < self.size {
                 self.end = self.size;
-                self.schedule.is_of_all();
+                self.schedule.widen_to_all();
             }
             let chunked = header(&answer.response, "transfer-encoding").is_some();
             (length.is_some() || chunked, self.position, None)

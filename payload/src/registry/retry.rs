@@ -61,8 +61,8 @@ impl RetrySchedule {
         self
     }
 
-    /// It is about all of the blob after all.
-    pub fn is_of_all(&mut self) {
+    /// The server sends all of the blob: it is waited for as for all of it.
+    pub fn widen_to_all(&mut self) {
         self.limit = None;
     }
 
@@ -249,7 +249,7 @@ mod tests {
             rounds.patience.first_pause = Duration::ZERO;
             rounds.since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
             if is_all {
-                rounds.is_of_all()
+                rounds.widen_to_all()
             } else {
                 rounds.advance(64 << 10)
             }
