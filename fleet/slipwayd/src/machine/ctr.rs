@@ -2,12 +2,14 @@
 
 use std::{
     ffi::OsString,
+    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::{ChildStdin, Command, Stdio},
     sync::Arc,
 };
 
+use serde_json::Value;
 use slipway_core::digest::Sha256;
 
 use super::{
@@ -111,7 +113,7 @@ impl Engine for Ctr {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| InstallError::Transient(format!("{} cannot be run: {e}", self.program.display())))?;
-        let fed = child.stdin.take().map_or(Ok(()), |stdin| feed(layout, stdin, watcher));
+        let fed = child.stdin.take().map_or(Ok(()), |stdin| feed(layout, manifest, stdin, watcher));
         let output = child
             .wait_with_output()
             .map_err(|e| InstallError::Transient(format!("{} is lost: {e}", self.program.display())))?;
@@ -156,12 +158,29 @@ fn last_line(text: &[u8]) -> String {
     text.trim().lines().next_back().unwrap_or_default().to_owned()
 }
 
-/// Write the layout as an archive.
-fn feed(layout: &Path, to: ChildStdin, watcher: &dyn Watcher) -> io::Result<()> {
+/// Write the layout as an archive that lists this image alone. containerd unpacks everything that is listed, and what
+/// lies beside an image, signatures and the index of chunks, has nothing to unpack.
+fn feed(layout: &Path, manifest: Sha256, to: ChildStdin, watcher: &dyn Watcher) -> io::Result<()> {
     watcher.tell(Progress::Part("import     the image into containerd".to_owned()));
+    let index = only(&fs::read(layout.join("index.json"))?, manifest)?;
     let mut archive = tar::Builder::new(Feed { to, fed: 0, watcher });
-    archive.append_dir_all("", layout)?;
+    archive.append_path_with_name(layout.join("oci-layout"), "oci-layout")?;
+    archive.append_dir_all("blobs", layout.join("blobs"))?;
+    let mut header = tar::Header::new_ustar();
+    header.set_mode(0o644);
+    header.set_size(index.len() as u64);
+    archive.append_data(&mut header, "index.json", &index[..])?;
     archive.into_inner()?.flush()
+}
+
+/// The index of a layout without what it lists beside this manifest.
+fn only(index: &[u8], manifest: Sha256) -> io::Result<Vec<u8>> {
+    let mut index: Value = serde_json::from_slice(index)?;
+    let listed = index["manifests"].as_array_mut();
+    let listed = listed.ok_or_else(|| io::Error::other("its index.json is no index of images"))?;
+    let digest = format!("sha256:{manifest}");
+    listed.retain(|descriptor| descriptor["digest"] == digest.as_str());
+    Ok(serde_json::to_vec(&index)?)
 }
 
 /// Counts, and stops at an abort.

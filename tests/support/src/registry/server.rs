@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, BufRead as _, BufReader, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
+    ops::Range,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -39,6 +40,14 @@ impl Request {
     /// The first byte that a Range header asks for.
     pub fn start(&self) -> Option<usize> {
         self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+    }
+
+    /// The bytes of so many that a Range header asks for: one range, with or without its last byte.
+    pub fn range(&self, total: usize) -> Option<Range<usize>> {
+        let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        let end = if last.is_empty() { total } else { total.min(last.parse::<usize>().ok()? + 1) };
+        let range = first.parse().ok()?..end;
+        (!range.is_empty()).then_some(range)
     }
 
     fn read(stream: &mut dyn Read) -> Option<Self> {
@@ -177,20 +186,21 @@ pub fn head(out: &mut dyn Write, status: u16, headers: &[(&str, &str)]) -> io::R
 /// `bytes` with support for Range, as a good server does it; the ETag is `"v1"`.
 pub fn serve_blob(request: &Request, out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     blob_head(request, out, bytes)?;
-    out.write_all(&bytes[request.start().unwrap_or(0)..])
+    out.write_all(&bytes[request.range(bytes.len()).unwrap_or(0..bytes.len())])
 }
 
 /// The same without the bytes.
 pub fn blob_head(request: &Request, out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     let total = bytes.len();
-    let start = request.start().unwrap_or(0);
-    let length = (total - start).to_string();
-    let range = format!("bytes {start}-{}/{total}", total - 1);
+    let asked = request.range(total);
+    let Range { start, end } = asked.clone().unwrap_or(0..total);
+    let length = (end - start).to_string();
+    let range = format!("bytes {start}-{}/{total}", end.saturating_sub(1));
     let mut headers = vec![("Content-Length", length.as_str()), ("ETag", "\"v1\"")];
-    if request.start().is_some() {
+    if asked.is_some() {
         headers.push(("Content-Range", range.as_str()));
     }
-    head(out, if request.start().is_some() { 206 } else { 200 }, &headers)
+    head(out, if asked.is_some() { 206 } else { 200 }, &headers)
 }
 
 /// Base64 of `me:secret`.
