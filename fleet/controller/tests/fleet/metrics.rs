@@ -72,8 +72,6 @@ fn the_numbers_are_those_of_the_objects() {
     assert_eq!((of_pool("grants") as usize, all["slipway_fleet_ledger_epoch"]), (site.ledger().grants.len(), 2.0));
     let state = format!("slipway_fleet_pool_state{{pool=\"p\",state=\"{}\"}}", site.pool_status().state);
     assert_eq!(all[&state], 1.0);
-    // No staging has ended, so nothing is known of what it has moved.
-    assert_eq!(all["slipway_fleet_payload_moved_bytes{pool=\"p\",from=\"registry\"}"], 0.0);
     assert!(of_pool("certificate_expiry_timestamp_seconds") > Timestamp::now().as_second() as f64);
     assert_eq!(all["slipway_fleet_channel_takes{channel=\"stable\",version=\"1.0.0\"}"], 1.0);
     assert!(all["slipway_fleet_channel_looks_total{channel=\"stable\",result=\"Answered\"}"] >= 1.0);

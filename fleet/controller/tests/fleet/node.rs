@@ -410,9 +410,12 @@ impl Node for Api {
     }
 
     async fn ask(&self, request: Request) -> Result<Asked, Error> {
-        let kube = Kube::new(self.0.kube.clone()).unwrap();
         let grant = match request.token {
-            Some(_) => spawn_blocking(move || kube.grant()).await.unwrap().map_err(Error::NoLedger)?,
+            // A Kube blocks, and so it is made and dropped where a thread may block.
+            Some(_) => {
+                let config = self.0.kube.clone();
+                spawn_blocking(move || Kube::new(config).unwrap().grant()).await.unwrap().map_err(Error::NoLedger)?
+            }
             None => None,
         };
         let facts = Facts { grant, ..self.0.state.lock().unwrap().facts() };
