@@ -84,7 +84,7 @@ stories! {
     /// does its upgrade, as a trial, which is spent. Fourth: the firmware refuses a trial that other keys have signed;
     /// the default boots in the same run, and the trial is spent. Fifth: the loader refuses a slot without a UKI, and
     /// the default boots in the same run.
-    the_loader_starts_signed_systems_and_no_others: gate Uefi, campaign UefiArm64 => starts_signed_systems;
+    the_loader_starts_signed_systems_and_no_others: campaign Uefi, campaign UefiArm64 => starts_signed_systems;
 }
 
 fn starts_signed_systems(firmware: Firmware) {
@@ -127,7 +127,7 @@ stories! {
     /// refuses it, and no slot can be booted. Third: `slot.cfg` with the words beside the UKI is changed, with
     /// `check=off`: that counts for nothing, and slot A boots. Fourth: one bit of the loader is flipped: the firmware
     /// refuses it and goes on, and the loader says nothing.
-    the_loader_starts_nothing_that_was_changed: campaign Uefi, campaign UefiArm64 => starts_nothing_changed;
+    the_loader_starts_nothing_that_was_changed: gate Uefi, campaign UefiArm64 => starts_nothing_changed;
 }
 
 fn starts_nothing_changed(firmware: Firmware) {

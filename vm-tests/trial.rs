@@ -33,7 +33,7 @@ stories! {
     };
     /// One bit of the trial's kernel is flipped. The boot loader refuses the trial, and the old system boots, as
     /// `status` has said. Afterwards `status` says that the boot loader refused slot B.
-    a_kernel_with_one_flipped_bit: gate Bios, campaign Uefi => |firmware| {
+    a_kernel_with_one_flipped_bit: campaign Bios, campaign Uefi => |firmware| {
         never_starts(firmware, |image| image.flip_bit_of('B', "vmlinuz"));
     };
     /// The trial's initramfs is missing. The boot loader refuses the trial, and the old system boots, as `status` has

@@ -1,6 +1,6 @@
 //! The bodies of the fuzz targets on their seeds, and on what a small deterministic mutator makes of these.
 //!
-//! `SLIPWAY_FUZZ_CASES` sets how many mutants each target gets (default 2,000); `hack/fuzz` runs the same bodies under
+//! `SLIPWAY_FUZZ_CASES` sets how many mutants each target gets (default 500); `hack/fuzz` runs the same bodies under
 //! libFuzzer, which sees what it has covered.
 
 #[path = "../fuzz/src/lib.rs"]
@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Mutants of each target.
-const CASES: usize = 2000;
+const CASES: usize = 500;
 /// Most bytes a mutant has.
 const MAX_BYTES: usize = 32 << 10;
 

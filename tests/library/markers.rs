@@ -101,7 +101,7 @@ fn what_was_the_default_since_is_gone_back_to_and_not_written_over() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_new_default_is_the_last_one(

@@ -61,7 +61,7 @@ fn a_boot_state_that_is_made_again_has_the_menu_on() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn only_the_menu_changes(facts in random_system(), on: bool) {

@@ -426,7 +426,7 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_named_is_not_refused(facts in random_system(), chain_damaged: bool, shrank: bool, rare in 0u8..20) {

@@ -153,7 +153,7 @@ fn holds_an_installation((truth, _): &Disk) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever can be seen of it: what this live system has made is never made a second time over something else.
     #[test]

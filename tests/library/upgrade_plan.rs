@@ -398,7 +398,7 @@ fn arms(step: &Step) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn laws(mut facts in random_system(), verb in 0u8..11, flags: [bool; 4], n in 0u8..3) {

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The number of reads that fail in the gate. Most of them are alike: of one file after another.
-const READS: usize = 24;
+const READS: usize = 12;
 
 /// The outcome.
 #[derive(Default)]

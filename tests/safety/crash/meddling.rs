@@ -186,9 +186,9 @@ impl Scenario {
             // META needs no claim.
             let claims = !matches!(self.verb, Verb::MetaSet(..) | Verb::MetaDelete(_));
             for step in usize::from(!claims)..=steps {
-                // In the gate each way meets the claim and the last step, and one in three of those between, by turns.
+                // In the gate each way meets the claim and the last step, and one in six of those between, by turns.
                 let always = thorough() || step == 0 || step == steps;
-                if !always && !(step + how as usize + self.turn()).is_multiple_of(3) {
+                if !always && !(step + how as usize + self.turn()).is_multiple_of(6) {
                     continue;
                 }
                 let (disk, result) = self.meddled(how, step);

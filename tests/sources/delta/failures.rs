@@ -293,14 +293,15 @@ fn an_index_out_of_proportion_is_not_fetched() {
 fn an_index_that_lies_is_found_by_the_digests() {
     let world = World::new();
     let node = node(&world, &versions());
-    // The same chunks are reused where checksums have a layer of their own. In one layer they lie where a part is fetched, too.
+    // The same chunks are reused where checksums have a layer of their own. In one layer they lie where a part is fetched, too:
+    // either may be seen first.
     let told = ["is not the payload's: all of it is fetched", "it is another one than its index says"];
-    for (mut image, told) in both(&world, &node).into_iter().zip(told) {
+    for mut image in both(&world, &node) {
         let bytes = image.layer_bytes();
         let index = image.index();
         let swapped = lying(&index);
         let (fetched, said) = upgraded(&node, image.clone().with_index(swapped), Fault::None);
-        assert!(said.contains(told), "{said}");
+        assert!(told.iter().any(|told| said.contains(told)), "{said}");
         assert!(fetched >= bytes && fetched < bytes * 5 / 4, "{fetched} of {bytes}");
         // A file is said to lie elsewhere.
         let mut moved = index.clone();

@@ -34,7 +34,7 @@ fn settles(before: u64, members: &[u64]) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Each allowed upgrade is survived: the new system starts, the cluster settles, the old system starts.
     #[test]

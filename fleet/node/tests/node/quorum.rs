@@ -89,7 +89,7 @@ fn keeps_quorum(cluster: &Cluster, me: u64, going: Going) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_member_may_go_if_the_rest_can_agree((voters, leader) in voters(), me in 0..7_usize, away: bool) {

@@ -1,6 +1,9 @@
 //! Servers that emulate their older version until everything was well. The API servers here are of 1.20, which has no such
 //! flag: the stand-in for the kubelet takes it away before it starts them. `fleet/slipwayd/tests/kubernetes/emulation.rs` shows
 //! what a real server makes of it.
+//!
+//! Subject: fleet/kubernetes/src fleet/slipwayctl/src/kubernetes
+//! Needs: etcd kube containerd
 
 use std::fs;
 
@@ -17,6 +20,7 @@ const FROM: &str = "1.31.2";
 const TO: &str = "1.32.2";
 
 #[test]
+#[ignore = "campaign"]
 fn servers_emulate_until_everything_was_well_and_leave_no_trace_of_it() {
     if !is_here() {
         return;
