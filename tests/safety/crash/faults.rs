@@ -85,7 +85,8 @@ fn look(calls: &[(Call, Extent)], planned: usize) -> Range<usize> {
 
 impl Scenario {
     /// Fail each call once, as [`sampled`] has it.
-    fn faults(&self) -> Faults {
+    /// In the gate, one in `one_in` of the calls fails.
+    fn faults(&self, one_in: usize) -> Faults {
         // The calls until each plan, and the disk as it was found: a repair in two halves has two.
         let (disk, halves) = (RecordingDisk::new(DISK_BYTES, self.story.pages.clone()), RefCell::new(Vec::new()));
         self.edited(&disk, &|_| halves.borrow_mut().push((disk.calls().len(), disk.pages()))).unwrap();
@@ -93,7 +94,9 @@ impl Scenario {
             (disk.calls(), halves.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>());
         let looks: Vec<_> = planned.into_iter().map(|planned| look(&calls, planned)).collect();
         let mut seen = Faults { calls: calls.len(), ..Faults::default() };
-        for (n, fault) in sampled(&calls, self.turn(), faults) {
+        let failing = sampled(&calls, self.turn(), faults);
+        let one_in = if thorough() { 1 } else { one_in };
+        for (n, fault) in failing.into_iter().skip(self.turn() % one_in).step_by(one_in) {
             let (call, extent) = calls[n];
             let probing = call == Call::Read && looks.iter().any(|look| look.contains(&n));
             seen.runs += 1;
@@ -186,9 +189,9 @@ impl Scenario {
         Ok(())
     }
 
-    pub fn survives_faults(&self) {
+    pub fn survives_faults(&self, one_in: usize) {
         let start = Instant::now();
-        let seen = self.faults();
+        let seen = self.faults(one_in);
         eprintln!(
             "{}: {} calls, {} times one of them failed, {:.1} s: {} wrong, {} forgot something",
             self.name,

@@ -43,7 +43,7 @@ struct Summary {
 impl Scenario {
     /// Sectors that an undisturbed run reads or writes, and what is wrong with them: of every region the ends, and samples
     /// from between, in every way. In the gate a region is bad in each way once, each time in another sector, and one in
-    /// `one_in` of these cases is tried.
+    /// three times `one_in` of these cases is tried: a run takes longer than one of a single fault.
     fn bad_sectors(&self, one_in: usize) -> Vec<BadSector> {
         let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
         self.again(&disk).unwrap();
@@ -71,6 +71,7 @@ impl Scenario {
             let sector = move |n: usize| sectors[(n + region + turn) % sectors.len()];
             Lasting::ALL.into_iter().enumerate().map(move |(n, how)| (sector(n), how))
         });
+        let one_in = 3 * one_in;
         each.skip(turn % one_in).step_by(one_in).collect()
     }
 
