@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, BufReader, Read, Seek as _},
+    io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek as _},
     path::{Component, Path, PathBuf},
 };
 
@@ -22,13 +22,18 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 16;
+// The first bytes of gzip (RFC 1952) and of a frame of zstd (RFC 8878).
+const GZIP: &[u8] = b"\x1f\x8b";
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+/// Links that are followed on the way to one file, as in Linux.
+const MAX_LINKS: usize = 40;
+/// The most bytes that a layer may unpack to: so many, and so many for each of its own.
+const FREE_BYTES: u64 = 64 << 20;
+const MAX_RATIO: u64 = 200;
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Blob {
     digest: String,
-    #[serde(default)]
-    media_type: String,
 }
 
 #[derive(Deserialize)]
@@ -47,7 +52,7 @@ struct Config {
 #[derive(Deserialize)]
 struct ImageConfig {
     #[serde(default)]
-    config: Config,
+    config: Option<Config>,
 }
 
 /// Unpack the image with this manifest, from an OCI layout into a directory that does not exist yet. Every blob is
@@ -64,20 +69,56 @@ pub fn unpack(layout: &Path, manifest: Sha256, to: &Path, watcher: &dyn Watcher)
     let manifest: Manifest = serde_json::from_reader(blob(&format!("sha256:{manifest}"))?).map_err(invalid)?;
     let image: ImageConfig = serde_json::from_reader(blob(&manifest.config.digest)?).map_err(invalid)?;
     for layer in &manifest.layers {
-        let bytes = blob(&layer.digest)?;
-        if layer.media_type.ends_with("gzip") {
-            apply(MultiGzDecoder::new(bytes), &to, watcher)?;
-        } else if layer.media_type.ends_with("zstd") {
-            apply(zstd::Decoder::new(bytes)?, &to, watcher)?;
-        } else {
-            apply(bytes, &to, watcher)?;
-        }
+        apply(archive(blob(&layer.digest)?)?, &to, watcher)?;
     }
-    Ok(image.config.env.unwrap_or_default())
+    Ok(image.config.and_then(|config| config.env).unwrap_or_default())
 }
 
 fn invalid(why: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+    io::Error::new(ErrorKind::InvalidData, why.to_string())
+}
+
+/// Where the file system has no room, or fails, another attempt may do. Anything else is the archive's fault, for ever.
+fn fault(error: io::Error) -> io::Error {
+    use ErrorKind::{
+        AlreadyExists, Interrupted, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, Other,
+        UnexpectedEof,
+    };
+    match error.kind() {
+        Interrupted => error,
+        AlreadyExists | InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound | Other
+        | UnexpectedEof => invalid(error),
+        _ => error,
+    }
+}
+
+/// The archive of a layer. Its first bytes tell the packing: builders have called gzip a plain archive, and the other way round.
+fn archive(mut blob: BufReader<File>) -> io::Result<Box<dyn Read>> {
+    let most = FREE_BYTES.saturating_add(blob.get_ref().metadata()?.len().saturating_mul(MAX_RATIO));
+    let first = blob.fill_buf()?;
+    let reader: Box<dyn Read> = if first.starts_with(GZIP) {
+        Box::new(MultiGzDecoder::new(blob))
+    } else if first.starts_with(ZSTD) {
+        Box::new(zstd::Decoder::with_buffer(blob)?)
+    } else {
+        Box::new(blob)
+    };
+    Ok(Box::new(Bounded { reader, left: most }))
+}
+
+/// A reader that ends with an error where a layer unpacks to far more than an image has.
+struct Bounded {
+    reader: Box<dyn Read>,
+    left: u64,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(out).map_err(fault)?;
+        let left = self.left.checked_sub(n as u64);
+        self.left = left.ok_or_else(|| invalid(format!("a layer unpacks to over {MAX_RATIO} times its size")))?;
+        Ok(n)
+    }
 }
 
 fn ended(watcher: &dyn Watcher) -> io::Result<()> {
@@ -110,27 +151,40 @@ fn apply(layer: impl Read, to: &Path, watcher: &dyn Watcher) -> io::Result<()> {
     archive.set_preserve_permissions(true);
     // The files of this layer: its own whiteouts do not hide them.
     let mut own = HashSet::new();
-    for entry in archive.entries()? {
+    for entry in archive.entries().map_err(fault)? {
         ended(watcher)?;
-        let mut entry = entry?;
+        let mut entry = entry.map_err(fault)?;
         let path = inside(&entry.path()?)?;
         let Some(name) = path.file_name().map(OsStr::to_owned) else { continue };
         let parent = path.parent().unwrap_or(Path::new(""));
         if let Some(hidden) = name.as_encoded_bytes().strip_prefix(WHITEOUT) {
             // A directory that is not there hides nothing.
-            if let Some(parent) = real(&to.join(parent), to)? {
+            if let Some(parent) = directory(parent, to, false)? {
                 hide(&parent, &name, hidden, &own)?;
             }
             continue;
         }
-        let at = made(parent, to)?.join(&name);
+        let parent = directory(parent, to, true)?.ok_or_else(|| invalid(format!("{} has no place", path.display())))?;
+        let at = parent.join(&name);
         make_room(&entry, &at)?;
-        if !entry.unpack_in(to)? {
-            return Err(invalid(format!("{} is not unpacked", path.display())));
-        }
+        put(&mut entry, &at, to).map_err(fault)?;
         own.insert(at);
     }
     Ok(())
+}
+
+/// Put an entry there. A hard link names a file of the image, with or without its root before it.
+fn put(entry: &mut Entry<impl Read>, at: &Path, root: &Path) -> io::Result<()> {
+    if !entry.header().entry_type().is_hard_link() {
+        return entry.unpack(at).map(drop);
+    }
+    let target = entry.link_name()?.ok_or_else(|| invalid(format!("{} is a link to nothing", at.display())))?;
+    let target = inside(&target)?;
+    let parent = directory(target.parent().unwrap_or(Path::new("")), root, false)?;
+    let (Some(parent), Some(name)) = (parent, target.file_name()) else {
+        return Err(invalid(format!("{} is a link to {}, which is not there", at.display(), target.display())));
+    };
+    fs::hard_link(parent.join(name), at)
 }
 
 /// A path of an archive: below its root.
@@ -146,25 +200,42 @@ fn inside(path: &Path) -> io::Result<PathBuf> {
     Ok(names)
 }
 
-/// A directory by its real name, which must lie in the root; `None` if it is not there.
-fn real(directory: &Path, root: &Path) -> io::Result<Option<PathBuf>> {
-    match directory.canonicalize() {
-        Ok(real) if real.starts_with(root) => Ok(Some(real)),
-        Ok(real) => Err(invalid(format!("{} is {}, outside of the image", directory.display(), real.display()))),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
-/// A directory of the root by its real name; made where it is missing, which no link leads out of the root.
-fn made(path: &Path, root: &Path) -> io::Result<PathBuf> {
-    path.iter().try_fold(root.to_owned(), |directory, name| {
-        let next = directory.join(name);
-        if fs::symlink_metadata(&next).is_err() {
-            fs::create_dir(&next)?;
+/// A directory of the image by its real name, as programs in it find it: links are followed below the root, which nothing leads
+/// out of. `None` if it is not there, and is not to be made.
+fn directory(path: &Path, root: &Path, make: bool) -> io::Result<Option<PathBuf>> {
+    let parts = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<_>>();
+    let (mut at, mut left, mut links) = (root.to_owned(), parts(path), 0);
+    while let Some(name) = left.pop() {
+        if name == "/" {
+            root.clone_into(&mut at);
+            continue;
         }
-        real(&next, root)?.ok_or_else(|| invalid(format!("{} is a link to nothing", next.display())))
-    })
+        if name == ".." {
+            // As in any root: above it is itself.
+            _ = at != root && at.pop();
+            continue;
+        }
+        let next = at.join(&name);
+        match fs::symlink_metadata(&next) {
+            Ok(found) if found.is_symlink() => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(invalid(format!("{} is behind too many links", path.display())));
+                }
+                left.extend(parts(&fs::read_link(&next)?));
+            }
+            Ok(found) if found.is_dir() => at = next,
+            Ok(_) if !make => return Ok(None),
+            Ok(_) => return Err(invalid(format!("{} is no directory", next.display()))),
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            Err(_) if !make => return Ok(None),
+            Err(_) => {
+                fs::create_dir(&next)?;
+                at = next;
+            }
+        }
+    }
+    Ok(Some(at))
 }
 
 /// Remove what a whiteout in this directory hides, but not what the layer itself has brought.
@@ -181,13 +252,10 @@ fn hide(directory: &Path, name: &OsStr, hidden: &[u8], own: &HashSet<PathBuf>) -
     Ok(())
 }
 
-/// A directory takes the place of another kind of file, and the other way round.
+/// A directory takes the place of another kind of file, a link to one included, and the other way round: as in containerd.
 fn make_room(entry: &Entry<impl Read>, at: &Path) -> io::Result<()> {
     let Ok(old) = fs::symlink_metadata(at) else { return Ok(()) };
-    let is_directory = entry.header().entry_type().is_dir();
-    // A link to a directory may stay: the layer's files go to where it leads.
-    let stays = is_directory && (old.is_dir() || fs::metadata(at).is_ok_and(|target| target.is_dir()));
-    if stays { Ok(()) } else { remove(at) }
+    if entry.header().entry_type().is_dir() && old.is_dir() { Ok(()) } else { remove(at) }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -94,42 +94,105 @@ fn a_directory_and_a_file_take_each_others_place() {
     assert_eq!(["a", "b/1"].map(|name| image.text(name).unwrap()), ["high", "high"]);
 }
 
-/// Paths outside of the root are this machine's.
+/// Paths outside of the root are this machine's. Links lead as they do for programs in the image: never above its root.
 #[test]
 fn nothing_leads_out_of_the_image() {
     let outside = tempdir().unwrap();
     fs::write(outside.path().join("mine"), "mine").unwrap();
     let link = |to: &Path| Tar::new().link("out", EntryType::Symlink, to.to_str().unwrap());
-    let up = "../".repeat(20) + outside.path().to_str().unwrap().trim_start_matches('/');
+    let below = outside.path().to_str().unwrap().trim_start_matches('/');
+    let up = "../".repeat(20) + below;
+    let is_kept = |what: &str| {
+        assert_eq!(fs::read_to_string(outside.path().join("mine")).unwrap(), "mine", "{what}");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{what}");
+    };
     for tar in [
         Tar::new().file("../mine", b"theirs"),
         Tar::new().file("a/../../mine", b"theirs"),
         Tar::new().file("../.wh.mine", b""),
+        Tar::new().link("hard", EntryType::Link, "../../mine"),
     ] {
         assert!(Unpacked::from_layers(vec![layer(tar)]).refused().contains("leads out of the image"));
     }
-    for to in [outside.path().to_owned(), PathBuf::from(up)] {
+    for to in [outside.path().to_owned(), PathBuf::from(&up)] {
         for entry in ["mine", "new", "new/deeper/new", ".wh.mine", ".wh..wh..opq"] {
             let high = Tar::new().file(&format!("out/{entry}"), b"theirs");
             for layers in
                 [vec![layer(link(&to)), layer(high.clone())], vec![layer(Tar([link(&to).0, high.0].concat()))]]
             {
-                let why = Unpacked::from_layers(layers).refused();
-                assert!(why.contains("outside of the image"), "{entry}: {why}");
-                assert_eq!(fs::read_to_string(outside.path().join("mine")).unwrap(), "mine");
-                assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+                let image = Unpacked::from_layers(layers);
+                image.unpack().unwrap();
+                is_kept(entry);
+                let there = image.text(&format!("{below}/{entry}"));
+                assert_eq!(there.is_some(), !entry.starts_with(".wh."), "{entry}");
             }
         }
     }
     // A hard link to a file outside would be that file.
     let file = outside.path().join("mine");
     let image = Unpacked::from_layers(vec![layer(Tar::new().link("hard", EntryType::Link, file.to_str().unwrap()))]);
-    assert!(image.unpack().is_err() && !image.path("hard").exists());
+    assert!(image.refused().contains("which is not there") && !image.path("hard").exists());
     // Nor does a link that is there already.
     let image = Unpacked::from_layers(vec![layer(Tar::new().file("out/new", b"theirs"))]);
     fs::create_dir(image.path("")).unwrap();
     symlink(outside.path(), image.path("out")).unwrap();
-    assert!(image.refused().contains("outside of the image"));
+    image.unpack().unwrap();
+    is_kept("a link that was there");
+    let round = Tar::new().link("a", EntryType::Symlink, "b").link("b", EntryType::Symlink, "a").file("a/c", b"");
+    assert!(Unpacked::from_layers(vec![layer(round)]).refused().contains("too many links"));
+}
+
+/// What kaniko, crane and bazel write, and what they call it.
+#[test]
+fn what_builders_write_is_unpacked() {
+    let low = || Tar::new().dir("usr/").dir("usr/bin/").program("usr/bin/a", b"1").dir("run/");
+    let links = low()
+        .link("usr/bin/b", EntryType::Link, "/usr/bin/a")
+        .link("usr/bin/c", EntryType::Link, "usr/bin/a")
+        .dir("var/")
+        .link("var/run", EntryType::Symlink, "/run")
+        .link("bin", EntryType::Symlink, "/usr/bin");
+    let through = || Tar::new().file("var/run/x", b"2").file("bin/d", b"3");
+    let image = Unpacked::from_layers(vec![layer(links.clone()), layer(through())]);
+    image.unpack().unwrap();
+    let read = |names: [&str; 4]| names.map(|name| image.text(name));
+    assert_eq!(
+        read(["usr/bin/b", "usr/bin/c", "run/x", "usr/bin/d"]),
+        ["1", "1", "2", "3"].map(|t| Some(t.to_owned()))
+    );
+    // A directory takes the place of a link, in the same layer, too.
+    for layers in [
+        vec![layer(links.clone()), layer(Tar::new().dir("bin/").file("bin/e", b"4"))],
+        vec![layer(links.dir("bin/").file("bin/e", b"4"))],
+    ] {
+        let image = Unpacked::from_layers(layers);
+        image.unpack().unwrap();
+        assert_eq!((image.text("bin/e").as_deref(), image.text("usr/bin/e")), (Some("4"), None));
+    }
+    // The first bytes tell the packing.
+    for pack in [Pack::Plain, Pack::Gzip, Pack::Zstd] {
+        for called in ["tar", "tar+gzip", "tar+zstd"] {
+            let (tar, called) = (low().end(), format!("application/vnd.oci.image.layer.v1.{called}"));
+            let layer = Layer::of(pack.pack(&tar), &tar, &called);
+            let image = Unpacked::from_layers(vec![layer]);
+            image.unpack().unwrap();
+            assert_eq!(image.text("usr/bin/a").as_deref(), Some("1"), "{called}");
+        }
+    }
+}
+
+/// Nobody waits for such an image to become better.
+#[test]
+fn what_cannot_be_unpacked_is_the_images_fault() {
+    let cut = Layer::new(Tar::new().file("a", &[1; 4096]).end()[..1024].to_vec(), Pack::Gzip);
+    let garbage = Layer::new(vec![0xa5; 2048], Pack::Plain);
+    let zeros = Layer::new(Tar::new().file("a", &vec![0; 80 << 20]).end(), Pack::Zstd);
+    for (layer, why) in [(cut, ""), (garbage, ""), (zeros, "200 times its size")] {
+        let said = Unpacked::from_layers(vec![layer]).refused();
+        assert!(said.contains(why), "{said}");
+    }
+    let below_a_file = vec![layer(Tar::new().file("a", b"1")), layer(Tar::new().file("a/b", b"2"))];
+    assert!(Unpacked::from_layers(below_a_file).refused().contains("is no directory"));
 }
 
 #[test]
