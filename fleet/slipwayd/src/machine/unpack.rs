@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    error::Error as _,
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek as _},
@@ -81,13 +82,20 @@ fn invalid(why: impl ToString) -> io::Error {
 /// Where the file system has no room, or fails, another attempt may do. Anything else is the archive's fault, for ever.
 fn fault(error: io::Error) -> io::Error {
     use ErrorKind::{
-        AlreadyExists, Interrupted, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, Other,
+        AlreadyExists, InvalidData, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, Other,
         UnexpectedEof,
     };
     match error.kind() {
-        Interrupted => error,
-        AlreadyExists | InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound | Other
-        | UnexpectedEof => invalid(error),
+        AlreadyExists | InvalidData | InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound
+        | Other | UnexpectedEof => {
+            // The archive's reader keeps the cause behind its own words.
+            let (mut text, mut cause) = (error.to_string(), error.source());
+            while let Some(why) = cause {
+                text = format!("{text}: {why}");
+                cause = why.source();
+            }
+            invalid(text)
+        }
         _ => error,
     }
 }
