@@ -218,12 +218,12 @@ fn forgets_other_stagings(observed: &mut ObservedNode, look: Option<&NodeReading
     }
 }
 
-/// Close the way back if it leads onto a payload that was denied.
+/// Close the way back if it leads onto a payload that was denied, whatever etcd may do there.
 fn closes(observed: &mut ObservedNode, look: Option<&NodeReading>, denied: &BTreeMap<String, &str>) {
     let disk = look.and_then(|look| look.status.as_ref().ok()?.disk.as_ref());
     let other = disk.and_then(|disk| disk.slots.iter().find(|slot| slot.slot != disk.running)?.payload.as_ref());
     if let Some(report) = &mut observed.report
-        && report.rollback == RollbackState::Available
+        && matches!(report.rollback, RollbackState::Available | RollbackState::Stranding(_))
         && let Some(why) = other.and_then(|other| denied.get(other))
     {
         report.rollback = RollbackState::Denied((*why).to_owned());
