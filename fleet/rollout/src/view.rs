@@ -124,13 +124,15 @@ impl<'a> View<'a> {
         attempts
     }
 
-    /// It was to go back from the denied payload, and a person has freed its grant before it did. Who has obeyed that grant,
-    /// as on the way forward, says itself what came of it.
+    /// It was to go back from the denied payload, and a person has freed its grant before it did, or it ended before its reboot.
+    /// Who has obeyed that grant, as on the way forward, says itself what came of it.
     pub(crate) fn has_not_returned(&self, node: &Node) -> bool {
         let is_deferred = |of: &&Attempts| of.deferred && self.facts.denied.is_some();
         let Some(of) = self.attempts.nodes.get(&node.uid).filter(is_deferred) else { return false };
-        let report = self.observed.get(node.uid.as_str()).and_then(|observed| observed.report.as_ref());
-        report.is_some_and(|report| report.runs == self.facts.plan.payload && report.token < of.token)
+        let Some(observed) = self.observed.get(node.uid.as_str()) else { return false };
+        let payload = self.facts.plan.payload;
+        let has_not_obeyed = observed.report.as_ref().is_some_and(|report| report.token < of.token);
+        observed.runs(payload) && (has_not_obeyed || observed.kept(payload).is_some())
     }
 
     /// The failure of this node, if it is not tried again.
