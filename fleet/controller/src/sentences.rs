@@ -165,7 +165,7 @@ fn words<'a>(
     refused: Option<&'a str>,
 ) -> Vec<&'a str> {
     let is_at_it = matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. } | Blocked::Busy);
-    let is_ill = matches!(why, Blocked::NotWell | Blocked::UnderWay { .. });
+    let is_ill = matches!(why, Blocked::NotWell | Blocked::UnderWay { .. } | Blocked::Busy);
     let says = [
         pool_round.blockers.get(&node.uid).filter(|_| is_at_it).map(String::as_str),
         pool_round.ill.get(&node.uid).filter(|_| is_ill).map(String::as_str),

@@ -154,12 +154,9 @@ pub enum Blocked {
     /// An earlier wave soaks.
     #[error("{}", soak(*.wave, *.until, .interruption.as_ref()))]
     Soak { wave: usize, until: Timestamp, interruption: Option<Interruption> },
-    /// No node tried it.
-    #[error(
-        "no node of wave {wave} tried the payload: each failed before, is gone, or is left out; delete the rollout, and a new \
-         one is made"
-    )]
-    NoCanary { wave: usize },
+    /// No node tried it, or those that did are gone.
+    #[error("{}; delete the rollout, and a new one is made", no_canary(*.wave, *.gone))]
+    NoCanary { wave: usize, gone: bool },
     /// A policy wants a person's word first.
     #[error("wave {wave} waits for approval: slipwayctl fleet approve {pool} --reason WHY")]
     Approval { wave: usize, pool: String },

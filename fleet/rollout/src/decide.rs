@@ -36,7 +36,8 @@
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! All nodes of a step are canaries, also where it has several waves. A canary is bad if it fails. It is bad, too, if it runs
-//! the payload, holds no grant any more, and is ill before its soak is over. If it is not seen well, its soak begins anew. A
+//! the payload, holds no grant any more, and has been ill for two minutes before its soak is over: one look that finds it ill may
+//! have come while its kubelet was started anew. If it is not seen well, its soak begins anew. A
 //! soak that was interrupted too often pauses the rollout: nobody knows why, and it would wait for ever. A look of a controller
 //! that can ask no node at all interrupts nothing.
 //!
@@ -74,7 +75,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let facts = &*replace::with_successors(facts, &ledger, &succeeded);
     let attempts = attempts(facts, &ledger, &steps);
     let view = View::new(facts, &ledger, &attempts);
-    let stop = view.stop(&mut steps);
+    let stop = view.stop(&mut steps, now);
     let hours = facts.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
     let limits = Limits { until, named_tokens: facts.named_tokens.clone(), ..room(&view, view.size(), now) };

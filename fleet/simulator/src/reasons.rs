@@ -219,7 +219,7 @@ impl World {
             Blocked::Moved { .. } => self.api.exists(uid),
             Blocked::ForeignGrant { token, .. } => holds(*token),
             Blocked::Wave { first, .. } | Blocked::After(first) => waits(first),
-            Blocked::NoCanary { wave } => facts
+            Blocked::NoCanary { wave, .. } => facts
                 .plan
                 .waves
                 .get(wave - 1)

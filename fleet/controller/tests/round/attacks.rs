@@ -296,7 +296,9 @@ fn a_pause_of_the_controllers_own_holds_back_nobody_who_goes_back() {
     }
     let status = scene.objects.rollouts[0].status.clone().unwrap();
     assert!(status.paused.unwrap().starts_with("the canaries do not stay well") && status.denied.is_none());
-    scene.says(canary).health.as_mut().unwrap().set_state(HealthState::Ill);
+    let health = scene.says(canary).health.as_mut().unwrap();
+    health.set_state(HealthState::Ill);
+    health.seconds = 120;
     // It is denied; then it is granted.
     for _ in 0..2 {
         let round = scene.round_at(now() + 2.hours());

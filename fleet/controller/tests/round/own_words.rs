@@ -69,7 +69,7 @@ fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
 fn what_is_wrong_with_a_canary_is_shown_beside_the_denial() {
     let (mut scene, canary) = with_a_canary(3);
     let reasons = vec!["the unit app.service failed".to_owned()];
-    scene.says(canary).health = Some(v1::Health { state: HealthState::Ill.into(), seconds: 90, reasons });
+    scene.says(canary).health = Some(v1::Health { state: HealthState::Ill.into(), seconds: 120, reasons });
     for _ in 0..2 {
         let [_, rollout, pool] = messages(&scene, canary);
         for message in [rollout, pool] {
