@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     ledger::DisruptionLedger,
@@ -109,7 +110,7 @@ pub struct Told {
     pub ill: BTreeMap<String, String>,
     /// Why a node did not do what it was asked for in the round before.
     pub refused: BTreeMap<String, String>,
-    /// Nodes that went silent in the middle of their upgrade.
+    /// Nodes that went silent in the middle of their upgrade; also one that this controller cannot ask by now.
     pub rebooting: BTreeMap<String, Reboot>,
 }
 
@@ -135,14 +136,13 @@ fn told(
         observed_node::consider(&mut observed, look, &denied, wanted);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         let status = look.and_then(|look| look.status.as_ref().ok());
+        let is_held = ledger.held(uid).is_some();
+        let since = why.as_ref().filter(|_| is_held).and_then(|why| silent_since(node, why, observation, now));
+        rebooting
+            .extend(since.map(|since| (uid.to_owned(), Reboot::expected(since, desired.pool.spec.reboot_deadline))));
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
         ill.extend(status.and_then(observed_node::ill).map(|why| (uid.to_owned(), why)));
         refused.extend(look.and_then(|look| look.refused.clone()).map(|why| (uid.to_owned(), why)));
-        if observed.report.is_none() && ledger.held(uid).is_some() {
-            let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
-            let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
-            rebooting.insert(uid.to_owned(), Reboot::expected(since, desired.pool.spec.reboot_deadline));
-        }
         nodes.push(observed);
     }
     (nodes, Told { unclear, blockers, ill, refused, rebooting })
@@ -150,6 +150,18 @@ fn told(
 
 /// The attempts of nodes, with the grants that were read: some of them are freed in this round.
 fn attempts(status: &RolloutStatus, plan: &Plan, ledger: &DisruptionLedger, freed: &[Action]) -> History {
+/// Since when a node has not answered, as its object says; from now on, if that says nothing. A node that answers something
+/// that nothing can be decided from does not reboot. Of one that this controller could not ask another one may know.
+fn silent_since(node: &core::Node, why: &NoReport, observation: Observation<'_>, now: Timestamp) -> Option<Timestamp> {
+    let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
+    let since = told.and_then(|told| told.status.as_ref()?.silent_since).map(|since| since.min(now));
+    match why {
+        NoReport::Silent(_) => Some(since.unwrap_or(now)),
+        NoReport::Unasked(_) => since,
+        NoReport::Unclear(_) => None,
+    }
+}
+
     let mut history = History::new(status.attempts.clone(), status.tried.clone());
     if let Some(read) = &ledger.status {
         history.take(plan, read, freed.iter().filter_map(freed_by_word), status.denied.is_some());
