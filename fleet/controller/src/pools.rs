@@ -98,6 +98,8 @@ pub struct DesiredState {
     pub zones: String,
 }
 
+    /// The UIDs of the pool's Rollouts.
+    pub rollouts: BTreeSet<String>,
 impl DesiredState {
     /// The image that the pool names for this payload.
     pub fn image_of(&self, payload: Sha256) -> Option<&str> {
