@@ -150,6 +150,7 @@ impl Controller {
             again = Requeue::Now;
         }
         let epoch = round.ledger.epoch;
+        self.cluster.metrics().ledger_claimed(round.ledger.kubernetes.is_some());
         for (pool, why) in &refused {
             tracing::error!(pool, "{why}");
         }
