@@ -180,6 +180,9 @@ pub fn soak(wave: usize, until: Timestamp, interruption: Option<&Interruption>) 
         let how_often = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
         format!("; that began anew {how_often}: {node} was not seen well at {at:.0}")
     });
+    format!("wave {wave} must be well until {until:.0}{anew}")
+}
+
 fn no_canary(wave: usize, gone: bool) -> String {
     if gone {
         return format!("wave {wave} cannot soak: its canaries are gone, and one of them had begun");
@@ -192,9 +195,6 @@ fn returns_later(from: &Timestamp, kept: Option<&str>) -> String {
         Some(why) => format!("its last attempt to go back ended before its reboot, and is {}: {why}", again(from)),
         None => format!("a person has freed the grant with which it was to go back, and that is {}", again(from)),
     }
-}
-
-    format!("wave {wave} must be well until {until:.0}{anew}")
 }
 
 /// The command that frees the grant of the node of this name.
