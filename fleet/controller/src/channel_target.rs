@@ -6,7 +6,7 @@
 //! given. A soak for nodes that come later is followed to its end, whatever is seen of them meanwhile: one look that misses a
 //! node would have it begin anew.
 //!
-//! No node goes back: one that runs a newer version than the channel's choice is left as it is. So is one with an unknown
+//! No node goes back, but from a payload that is denied, where its pool says so: one that runs a newer version than the channel's choice is left as it is. So is one with an unknown
 //! version: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a digest
 //! that the channel has found. Only a node that the fleet takes over is taken for older, whatever it runs: one of a pool
 //! that had no rollout yet, or one that had a place in a rollout of it and never ran what any rollout brought.
@@ -21,11 +21,15 @@ use slipway_fleet_objects::{
     channel::{Channel, ChannelStatus, Latest},
     rollout::{Rollout, SUPERSEDED},
 };
-use slipway_rollout::{blocked::Blocked, ledger::Ledger};
+use slipway_rollout::{
+    blocked::Blocked,
+    facts::{RollbackPolicy, RollbackState},
+    ledger::{Ledger, Role},
+};
 
 use crate::{
     names, node_report,
-    observed_node::{self, NodeReading},
+    observed_node::{self, NodeReading, Wanted},
 };
 
 /// The target of a pool now.
@@ -39,6 +43,8 @@ pub struct ChannelTarget {
     pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
+    /// UIDs of nodes that go back from a denied payload, and that the channel would leave as they are.
+    pub returning: BTreeSet<String>,
     /// Payloads of the channel that a node wants and does not run, nor will: their rollouts say why.
     pub failed_at: BTreeSet<Sha256>,
 }
@@ -58,6 +64,8 @@ pub struct Pool<'a> {
     pub skip: &'a BTreeSet<&'a str>,
     /// The rollouts of all pools.
     pub rollouts: &'a [Rollout],
+    /// Whether its nodes go back from a denied payload.
+    pub rollback: Option<RollbackPolicy>,
 }
 
 impl Pool<'_> {
@@ -66,6 +74,33 @@ impl Pool<'_> {
         let own: Vec<_> = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name).collect();
         let nodes = own.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str());
         (!own.is_empty()).then(|| nodes.collect())
+    }
+
+    /// Tells whether this node goes back from the payload that it runs, because the pool's last rollout of that has denied it: it
+    /// can, and people want it. To deny the version in the channel, too, does not end that.
+    fn goes_back(&self, node: &core::Node, runs: Sha256) -> bool {
+        let uid = observed_node::uid(node);
+        let (Some(rollback), Some(last)) = (self.rollback, names::last(self.name, runs, self.rollouts)) else {
+            return false;
+        };
+        let is_denied = last.status.as_ref().is_some_and(|of| of.denied.is_some() && of.aborted.is_none());
+        if !is_denied || !last.spec.plan.nodes().any(|(_, node)| node.uid == uid) {
+            return false;
+        }
+        let (look, denied) = (self.readings.get(uid), names::denied(self.name, self.rollouts));
+        let bring = names::rollouts(self.name, runs, self.rollouts);
+        let rollouts: Vec<&str> = bring.filter_map(|of| of.metadata.uid.as_deref()).collect();
+        let member = observed_node::member(node, self.name, "");
+        let is_asked = member.role == Role::Worker || rollback.control_plane;
+        let (mut observed, _) = observed_node::observe(look, member, runs, &rollouts);
+        let wanted = Wanted { payload: runs, rollouts: &rollouts, image: None, any_version: false };
+        observed_node::consider(&mut observed, look, &denied, wanted);
+        let way = observed.report.map(|report| report.rollback).filter(|_| is_asked);
+        match way {
+            Some(RollbackState::Available) => true,
+            Some(RollbackState::Stranding(_)) => rollback.any_etcd,
+            _ => false,
+        }
     }
 
     /// The lowest image that any node wants and has not failed with. If all have failed, the lowest that any wants.
@@ -169,7 +204,7 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTa
             && planned.as_ref().is_none_or(|planned| planned.contains(uid))
     };
 
-    let mut left_as_is = BTreeMap::new();
+    let (mut left_as_is, mut returning) = (BTreeMap::new(), BTreeSet::new());
     let mut wants: BTreeMap<&str, &Latest> = BTreeMap::new();
     for node in pool.nodes.iter().filter(|node| !pool.skip.contains(observed_node::name(node))) {
         let uid = observed_node::uid(node);
@@ -181,6 +216,7 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTa
         }
         match choice.next(version) {
             Ok(image) => _ = images.get(&image.digest).map(|image| wants.insert(uid, image)),
+            Err(_) if pool.goes_back(node, runs) => _ = returning.insert(uid.to_owned()),
             Err(nothing) => _ = left_as_is.insert(uid.to_owned(), nothing.to_string()),
         }
     }
@@ -198,7 +234,8 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<ChannelTa
         }
     }
     let failed_at = failed.keys().map(|uid| wants[uid].payload).collect();
-    Ok(ChannelTarget { image: target.image.clone(), payload: target.payload, left_as_is, ahead, failed_at })
+    let (image, payload) = (target.image.clone(), target.payload);
+    Ok(ChannelTarget { image, payload, left_as_is, ahead, returning, failed_at })
 }
 
 /// The channel's choice, as it is written.

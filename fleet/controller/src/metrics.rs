@@ -90,6 +90,8 @@ pub struct PoolMetrics {
     pub grants: usize,
     /// Something of it cannot be written.
     pub refused: bool,
+    /// Its rollout has stopped by itself, and is not denied: only a person has it tried again.
+    pub stopped: bool,
     /// When the first certificate expires that one of its nodes names, seconds since 1970; `None` if none does.
     pub certificate_expiry: Option<i64>,
 }
@@ -122,6 +124,7 @@ struct Now {
     budget: Family<OfPool, Gauge>,
     failures: Family<OfPool, Gauge>,
     refused: Family<OfPool, Gauge>,
+    stopped: Family<OfPool, Gauge>,
     certificate_expiry: Family<OfPool, Gauge>,
     moved: Family<From, Gauge>,
     written: Family<OfPool, Gauge>,
@@ -129,6 +132,7 @@ struct Now {
     nodes: Family<InState, Gauge>,
     takes: Family<Takes, Gauge>,
     epoch: Gauge,
+    claimed: Gauge,
     kubernetes: Family<OfKubernetes, Gauge>,
     kubernetes_left: Gauge,
 }
@@ -157,6 +161,8 @@ impl Default for Metrics {
         registry.register("failures", "Nodes that failed in the rollout that is followed", now.failures.clone());
         let help = "1 if the API server refuses to write something of a pool, and nothing of it begins";
         registry.register("pool_refused", help, now.refused.clone());
+        let help = "1 if the rollout of a pool has stopped by itself, and its payload is not denied";
+        registry.register("pool_stopped", help, now.stopped.clone());
         let help = "When the first certificate of a pool's nodes expires, or that of the controller";
         registry.register_with_unit(
             "certificate_expiry_timestamp",
@@ -172,6 +178,8 @@ impl Default for Metrics {
         registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
         registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
         registry.register("ledger_epoch", "The highest token that was ever given", now.epoch.clone());
+        let help = "1 while an upgrade of Kubernetes has a claim: no node is granted meanwhile";
+        registry.register("ledger_claimed", help, now.claimed.clone());
         let help = "1 for the words that the status of the KubernetesUpgrade has";
         registry.register("kubernetes_upgrade_state", help, now.kubernetes.clone());
         let help = "Static pods that are still to be replaced, as its Job says";
@@ -223,9 +231,11 @@ impl Metrics {
     pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
         let own_certificate = *self.own_certificate.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
-        for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.certificate_expiry, &now.written] {
+        for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.stopped] {
             family.clear();
         }
+        now.certificate_expiry.clear();
+        now.written.clear();
         now.moved.clear();
         now.states.clear();
         now.nodes.clear();
@@ -234,6 +244,7 @@ impl Metrics {
             set(&now.grants.get_or_create(&pool), figures.grants);
             set(&now.failures.get_or_create(&pool), figures.failures);
             set(&now.refused.get_or_create(&pool), usize::from(figures.refused));
+            set(&now.stopped.get_or_create(&pool), usize::from(figures.stopped));
             if let Some(budget) = figures.budget {
                 now.budget.get_or_create(&pool).set(i64::from(budget));
             }
@@ -252,6 +263,11 @@ impl Metrics {
             }
         }
         now.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
+    }
+
+    /// Records whether an upgrade of Kubernetes has claimed the ledger.
+    pub fn ledger_claimed(&self, is_so: bool) {
+        self.now().claimed.set(i64::from(is_so));
     }
 
     /// Set the choices of all channels: name and version.

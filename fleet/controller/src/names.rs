@@ -1,5 +1,7 @@
 //! Names that follow from what they are for: two controllers, and one that was started anew, find the same.
 
+use std::collections::BTreeMap;
+
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::rollout::Rollout;
 use slipway_node::request::Goal;
@@ -47,6 +49,13 @@ pub fn rollouts<'a>(pool: &str, payload: Sha256, all: &'a [Rollout]) -> impl Ite
 /// The last one of them.
 pub fn last<'a>(pool: &str, payload: Sha256, all: &'a [Rollout]) -> Option<&'a Rollout> {
     rollouts(pool, payload, all).max_by_key(|of| number(of))
+}
+
+/// The payloads that rollouts of this pool have denied, by their digests, and why.
+pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a str> {
+    let of_pool = rollouts.iter().filter(|of| of.spec.plan.pool == pool);
+    let why = |of: &'a Rollout| Some((String::from(of.spec.plan.payload), of.status.as_ref()?.denied.as_deref()?));
+    of_pool.filter_map(why).collect()
 }
 
 /// The name of the rollout of this payload in this pool that comes after `last`. Of two controllers that make one at once,

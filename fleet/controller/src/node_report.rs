@@ -36,7 +36,8 @@ pub fn node_report(status: &StatusResponse, payload: Sha256, now: Timestamp) -> 
     }
     let staged = status.staged.as_deref().map(digest).transpose()?;
     // A goal that this program does not know disturbs the node, for all it knows.
-    let busy = status.operation.as_ref().is_some_and(|op| op.goal() != Goal::Stage);
+    let is_disturbed = status.operation.as_ref().is_some_and(|op| op.goal() != Goal::Stage);
+    let busy = is_disturbed || is_on_trial(status);
     let (well, seconds) = match &status.health {
         Some(health) if health.state() == HealthState::Well => (true, health.seconds),
         Some(health) if health.state() == HealthState::Ill => (false, health.seconds),
@@ -72,6 +73,12 @@ pub fn moved(status: &StatusResponse, payload: Sha256) -> Option<Moved> {
 /// The payload that it runs.
 pub fn runs(status: &StatusResponse) -> Result<Sha256, Unclear> {
     digest(status.running_slot().and_then(|slot| slot.payload.as_deref()).ok_or(Unclear::Runs)?)
+}
+
+/// A person has begun a trial by hand, which is confirmed, or given up, by that person. Until then nothing is known of the
+/// payload: the node is at it, whatever it says of its health.
+fn is_on_trial(status: &StatusResponse) -> bool {
+    status.running_slot().is_some_and(|slot| slot.state() == SlotState::Tried)
 }
 
 /// The slot that does not run.
@@ -212,6 +219,25 @@ mod tests {
             let status = StatusResponse { operation: operation(Goal::Upgrade.into()), health, ..status() };
             let report = report(&status).unwrap();
             assert_eq!((report.busy, report.well, report.since, report.token), (true, false, now(), 7));
+        }
+    }
+
+    /// `installer upgrade` and a reboot, without the service of the node. Its guard may end the trial, or the person confirms it.
+    #[test]
+    fn who_runs_a_trial_is_at_it_and_neither_well_nor_ill() {
+        for (state, busy) in [(SlotState::Good, false), (SlotState::Tried, true), (SlotState::Trial, false)] {
+            for of in [HealthState::Well, HealthState::Ill, HealthState::Unknown] {
+                let mut on_trial = StatusResponse { health: health(of), ..status() };
+                on_trial.disk.as_mut().unwrap().slots[1].state = Some(state.into());
+                match report(&on_trial) {
+                    Ok(report) => assert_eq!(report.busy, busy, "{state:?} {of:?}"),
+                    Err(e) => assert!(!busy && of == HealthState::Unknown, "{state:?} {of:?}: {e}"),
+                }
+                // The other slot's state is nothing that runs.
+                let mut other = StatusResponse { health: health(of), ..status() };
+                other.disk.as_mut().unwrap().slots[0].state = Some(state.into());
+                assert!(report(&other).is_ok_and(|report| !report.busy) || of == HealthState::Unknown);
+            }
         }
     }
 

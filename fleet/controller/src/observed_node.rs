@@ -94,11 +94,8 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
         return Err(NoReport::Unclear(format!("who answers at its address says that it is {:?}", status.node)));
     }
     let mut report = node_report(status, payload, look.at).map_err(|e| NoReport::Unclear(e.to_string()))?;
-    if report.runs == payload
-        && let Some(why) = rollouts.iter().find_map(|rollout| went_back(status, rollout, &node.uid))
-    {
-        report.rollback =
-            RollbackState::Failed(why.unwrap_or_else(|| "it went back, and runs the payload again".to_owned()));
+    if report.runs == payload {
+        keeps(&mut report, rollouts.iter().find_map(|rollout| way_back(status, rollout, &node.uid)));
     }
     if let Some(last) = node_report::unstaged(status, payload)
         && ![false, true].iter().any(|any_version| is_staging_of(last, rollouts, &node.uid, *any_version))
@@ -112,11 +109,27 @@ pub fn report(look: &NodeReading, node: &Node, payload: Sha256, rollouts: &[&str
     Ok(report)
 }
 
+/// Why a node that this rollout has asked to go back still runs the payload. What ended before the next boot was the other
+/// slot's is repeated, as on the way forward: a PodDisruptionBudget may have kept a pod.
+fn keeps(report: &mut NodeReport, asked: Option<&Ended>) {
+    let Some((asked, outcome)) = asked.and_then(|asked| Some((asked, asked.outcome.as_ref()?))) else { return };
+    match outcome.came_back.clone() {
+        Some(why) if asked.reached < i32::from(Step::Activate) => {
+            report.failed = Some(Failure { evidence: FailureEvidence::BeforeReboot, why });
+        }
+        why => {
+            let why = why.unwrap_or_else(|| "it went back, and runs the payload again".to_owned());
+            report.rollback = RollbackState::Failed(why);
+        }
+    }
+}
+
 /// The failure of this rollout's last upgrade of the node: the one with the last token that it obeyed. Where the payload was
 /// booted and not well, the node denies it, and says so elsewhere. What came back without that came back before; or a person
 /// has aborted it while the payload ran, and what was wrong with it is not known.
 fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Failure> {
-    if went_back(status, rollout, node) == Some(None) {
+    let back = way_back(status, rollout, node).and_then(|asked| asked.outcome.as_ref());
+    if back.is_some_and(|outcome| outcome.came_back.is_none()) {
         let why = "it went back, because the payload is denied".to_owned();
         return Some(Failure { evidence: FailureEvidence::Unknown, why });
     }
@@ -144,10 +157,10 @@ fn may_have_booted(status: &StatusResponse, ended: &Ended) -> bool {
     ended.reached > i32::from(Step::Reboot) || (ended.reached >= i32::from(Step::Activate) && slots.any(was_tried))
 }
 
-/// The outcome if this rollout has asked the node to go back: `None` inside if it did.
-fn went_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Option<String>> {
-    let id = names::operation(rollout, node, Goal::Rollback, 0).to_string();
-    Some(status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?.came_back.clone())
+/// What came of it if this rollout has asked the node to go back, with the last token that it obeyed.
+fn way_back<'a>(status: &'a StatusResponse, rollout: &str, node: &str) -> Option<&'a Ended> {
+    let id = names::operation(rollout, node, Goal::Rollback, status.token).to_string();
+    status.ended.iter().find(|ended| ended.id == id)
 }
 
 /// The number of the staging that is under way or comes next: after those that have ended. Each has a name of its own.
@@ -218,12 +231,12 @@ fn forgets_other_stagings(observed: &mut ObservedNode, look: Option<&NodeReading
     }
 }
 
-/// Close the way back if it leads onto a payload that was denied.
+/// Close the way back if it leads onto a payload that was denied, whatever etcd may do there.
 fn closes(observed: &mut ObservedNode, look: Option<&NodeReading>, denied: &BTreeMap<String, &str>) {
     let disk = look.and_then(|look| look.status.as_ref().ok()?.disk.as_ref());
     let other = disk.and_then(|disk| disk.slots.iter().find(|slot| slot.slot != disk.running)?.payload.as_ref());
     if let Some(report) = &mut observed.report
-        && report.rollback == RollbackState::Available
+        && matches!(report.rollback, RollbackState::Available | RollbackState::Stranding(_))
         && let Some(why) = other.and_then(|other| denied.get(other))
     {
         report.rollback = RollbackState::Denied((*why).to_owned());

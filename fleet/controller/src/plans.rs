@@ -1,7 +1,8 @@
 //! Which rollout is followed, and when there is a new one.
 //!
 //! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: running upgrades end, and no
-//!   node goes to the new payload before its canaries do.
+//!   node goes to the new payload before its canaries do. Nor does it begin while nodes go back from a denied payload, of which
+//!   the channel wants nothing.
 //! * If an earlier target is wanted again, its rollout goes on where it was, unless its nodes have left it meanwhile. Then
 //!   there is a new one with the next number, and with waves, approvals and attempts of its own.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
@@ -132,13 +133,6 @@ pub fn expired<'a>(
     aside.into_iter().skip(limit as usize).collect()
 }
 
-/// The payloads that rollouts of this pool have denied, by their digests, and why.
-pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a str> {
-    let of_pool = rollouts.iter().filter(|of| of.spec.plan.pool == pool);
-    let why = |of: &'a Rollout| Some((String::from(of.spec.plan.payload), of.status.as_ref()?.denied.as_deref()?));
-    of_pool.filter_map(why).collect()
-}
-
 /// True if people have given a rollout of this pool up that was neither finished nor put aside.
 pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
     let uid = pool.spec.abort.as_ref().map(|abort| &abort.rollout_uid);
@@ -146,16 +140,29 @@ pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
     rollouts.iter().find(is_it).is_some_and(|of| !ended(of) && state(of) != SUPERSEDED)
 }
 
-/// The plan that this pool follows, whose nodes are to run `payload`.
+/// The plan that this pool follows, whose nodes are to run `payload`. A rollout that has denied its payload is followed as long
+/// as nodes are `returning` from that.
 pub fn followed<'a>(
     pool: &str,
-    payload: Sha256,
+    (payload, returning): (Sha256, &BTreeSet<String>),
     rollouts: &'a [Rollout],
     ledger: &Ledger,
     readings: &BTreeMap<String, NodeReading>,
 ) -> Followed<'a> {
     let is_held = ledger.grants.iter().any(|grant| grant.node.pool == pool);
     let goes_on = |last: &&Rollout| !is_over(last, readings);
+    let is_denied = |of: &Rollout| of.status.as_ref().is_some_and(|status| status.denied.is_some());
+    let has_returning = |of: &Rollout| {
+        let runs = |uid: &str| node_report::runs(readings.get(uid)?.status.as_ref().ok()?).ok();
+        let mut planned =
+            of.spec.plan.nodes().map(|(_, node)| node.uid.as_str()).filter(|uid| returning.contains(*uid));
+        planned.any(|uid| runs(uid) == Some(of.spec.plan.payload))
+    };
+    let of_pool = rollouts.iter().filter(|of| of.spec.plan.pool == pool && of.spec.plan.payload != payload);
+    let denied = of_pool.filter(|of| is_denied(of) && has_returning(of));
+    if let Some(denied) = denied.max_by_key(|of| (of.metadata.creation_timestamp.clone(), names::number(of))) {
+        return Followed { rollout: Some(denied), leaves: true };
+    }
     match old(pool, payload, rollouts).last() {
         Some(old) if is_held => Followed { rollout: Some(old), leaves: true },
         _ => Followed { rollout: names::last(pool, payload, rollouts).filter(goes_on), leaves: false },

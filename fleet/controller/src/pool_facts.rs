@@ -3,25 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     ledger::DisruptionLedger,
-    pool::{NodePoolSpec, Strategy},
+    pool::Strategy,
     rollout::{Rollout, RolloutStatus},
 };
 use slipway_rollout::{
     attempts::History,
     decide::{Action, freed_by_word},
-    facts::{Approval, Facts, ObservedNode, Replacing, RollbackPolicy},
+    facts::{Approval, Facts, ObservedNode, Replacing},
     ledger::{Ledger, Node, Role},
     plan::Plan,
 };
 
 use crate::{
+    names,
     observation::{Observation, Reboot},
     observed_node::{self, NoReport, Wanted},
     plans::{self, Followed},
-    pools::{DesiredState, Members},
+    pools::{DesiredState, Members, rollback_policy},
     readable::Readable,
     replacement_facts::ReplacementFacts,
 };
@@ -48,7 +50,8 @@ pub fn seen(
     now: Timestamp,
 ) -> Seen {
     let rollouts = &observation.objects.rollouts;
-    let Followed { rollout, leaves } = plans::followed(name, desired.payload, rollouts, ledger, observation.readings);
+    let wanted = (desired.payload, &desired.returning);
+    let Followed { rollout, leaves } = plans::followed(name, wanted, rollouts, ledger, observation.readings);
     let none = || Plan::new(name, desired.payload, [], &desired.rules, desired.pool.spec.order, None);
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
     let counting = plans::counting(name, plan.payload, rollouts, observation.readings);
@@ -109,7 +112,7 @@ pub struct Told {
     pub ill: BTreeMap<String, String>,
     /// Why a node did not do what it was asked for in the round before.
     pub refused: BTreeMap<String, String>,
-    /// Nodes that went silent in the middle of their upgrade.
+    /// Nodes that went silent in the middle of their upgrade; also one that this controller cannot ask by now.
     pub rebooting: BTreeMap<String, Reboot>,
 }
 
@@ -121,7 +124,7 @@ fn told(
     (plan, rollouts, ledger): (&Plan, &[&str], &Ledger),
     now: Timestamp,
 ) -> (Vec<ObservedNode>, Told) {
-    let denied = plans::denied(name, &observation.objects.rollouts);
+    let denied = names::denied(name, &observation.objects.rollouts);
     let (payload, image) = (plan.payload, desired.image_of(plan.payload));
     let wanted = Wanted { payload, rollouts, image, any_version: desired.pool.spec.allow_any_version };
     let (mut unclear, mut blockers, mut rebooting) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -133,19 +136,30 @@ fn told(
         let member = observed_node::member(node, name, &desired.zones);
         let (mut observed, why) = observed_node::observe(look, member, plan.payload, rollouts);
         observed_node::consider(&mut observed, look, &denied, wanted);
+        let is_held = ledger.held(uid).is_some();
+        let since = why.as_ref().filter(|_| is_held).and_then(|why| silent_since(node, why, observation, now));
+        rebooting
+            .extend(since.map(|since| (uid.to_owned(), Reboot::expected(since, desired.pool.spec.reboot_deadline))));
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         let status = look.and_then(|look| look.status.as_ref().ok());
         blockers.extend(status.and_then(observed_node::blocker).map(|why| (uid.to_owned(), why)));
         ill.extend(status.and_then(observed_node::ill).map(|why| (uid.to_owned(), why)));
         refused.extend(look.and_then(|look| look.refused.clone()).map(|why| (uid.to_owned(), why)));
-        if observed.report.is_none() && ledger.held(uid).is_some() {
-            let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
-            let since = told.and_then(|told| told.status.as_ref()?.silent_since).map_or(now, |since| since.min(now));
-            rebooting.insert(uid.to_owned(), Reboot::expected(since, desired.pool.spec.reboot_deadline));
-        }
         nodes.push(observed);
     }
     (nodes, Told { unclear, blockers, ill, refused, rebooting })
+}
+
+/// Since when a node has not answered, as its object says; from now on, if that says nothing. A node that answers something
+/// that nothing can be decided from does not reboot. Of one that this controller could not ask another one may know.
+fn silent_since(node: &core::Node, why: &NoReport, observation: Observation<'_>, now: Timestamp) -> Option<Timestamp> {
+    let told = observation.objects.upgrades.get(observed_node::name(node)).and_then(Readable::understood);
+    let since = told.and_then(|told| told.status.as_ref()?.silent_since).map(|since| since.min(now));
+    match why {
+        NoReport::Silent(_) => Some(since.unwrap_or(now)),
+        NoReport::Unasked(_) => since,
+        NoReport::Unclear(_) => None,
+    }
 }
 
 /// The attempts of nodes, with the grants that were read: some of them are freed in this round.
@@ -155,12 +169,6 @@ fn attempts(status: &RolloutStatus, plan: &Plan, ledger: &DisruptionLedger, free
         history.take(plan, read, freed.iter().filter_map(freed_by_word), status.denied.is_some());
     }
     history
-}
-
-/// The rollback of nodes from a payload that is denied.
-fn rollback_policy(spec: &NodePoolSpec) -> Option<RollbackPolicy> {
-    let rollback = spec.rollback.as_ref()?;
-    Some(RollbackPolicy { control_plane: rollback.control_plane, any_etcd: spec.allow_any_etcd })
 }
 
 /// The facts of nodes that are replaced. A node whose grant is freed in this round has a successor as of now.

@@ -59,8 +59,10 @@ fn of_round(
         nodes.insert("NodesShared".to_owned(), pool_round.shared.len());
     }
     let limits = &pool_round.decision.limits;
+    let state = report::state(pool_round).to_owned();
     PoolMetrics {
-        state: report::state(pool_round).to_owned(),
+        stopped: state == "Paused" && pool_round.facts.stopped.is_some(),
+        state,
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
         failures: pool_round.decision.blocked.iter().filter(|of| has_failed(pool_round, of)).count(),
         certificate_expiry: certificate_expiry(pool_round, readings),

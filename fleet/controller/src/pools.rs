@@ -15,7 +15,7 @@ use slipway_fleet_objects::{
     rollout::Rollout,
 };
 use slipway_rollout::{
-    facts::WindowOverride,
+    facts::{RollbackPolicy, WindowOverride},
     ledger::Ledger,
     policy::{Policy, Rules},
 };
@@ -92,10 +92,14 @@ pub struct DesiredState {
     pub left_as_is: BTreeMap<String, String>,
     /// UIDs of those of them that run the channel's choice already, while others go through a floor.
     pub ahead: BTreeSet<String>,
+    /// UIDs of nodes that go back from a denied payload, which the channel would leave as they are.
+    pub returning: BTreeSet<String>,
     /// Payloads that a node of a channel's pool has failed at.
     pub failed_at: BTreeSet<Sha256>,
     /// The label that says where a node is.
     pub zones: String,
+    /// The UIDs of the pool's Rollouts.
+    pub rollouts: BTreeSet<String>,
 }
 
 impl DesiredState {
@@ -219,16 +223,34 @@ pub fn desired_state(
     let going = || nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some());
     let skipped: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
     let left_out = skipped.iter().copied().chain(going().map(|node| observed_node::name(node))).collect();
-    let followers = Pool { name, nodes, readings, ledger, skip: &left_out, rollouts: &objects.rollouts };
+    let rollback = rollback_policy(&pool.spec);
+    let followers = Pool { name, nodes, readings, ledger, skip: &left_out, rollouts: &objects.rollouts, rollback };
     let goal = target(&pool.spec, objects, followers);
-    let ChannelTarget { image, payload, mut left_as_is, ahead, failed_at } = goal.map_err(Problem::NoTarget)?;
+    let ChannelTarget { image, payload, mut left_as_is, ahead, returning, failed_at } =
+        goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let uid = |node: &&core::Node| observed_node::uid(node).to_owned();
     let skip = nodes.iter().filter(|node| skipped.contains(observed_node::name(node))).map(uid);
     let skip = skip.chain(left_as_is.keys().cloned()).collect();
     let going: BTreeSet<String> = going().map(uid).collect();
     left_as_is.extend(going.iter().map(|uid| (uid.clone(), GOING.to_owned())));
-    Ok(DesiredState { pool: pool.clone(), rules, image, payload, skip, going, left_as_is, ahead, failed_at, zones })
+    let own = objects.rollouts.iter().filter(|of| of.spec.plan.pool == name);
+    let rollouts = own.filter_map(|of| of.metadata.uid.clone()).collect();
+    let pool = pool.clone();
+    Ok(DesiredState {
+        pool,
+        rules,
+        image,
+        payload,
+        skip,
+        going,
+        left_as_is,
+        ahead,
+        returning,
+        failed_at,
+        zones,
+        rollouts,
+    })
 }
 
 pub(crate) fn policy(
@@ -242,11 +264,17 @@ pub(crate) fn policy(
     }
 }
 
+/// The rollback of nodes from a payload that is denied.
+pub(crate) fn rollback_policy(spec: &NodePoolSpec) -> Option<RollbackPolicy> {
+    let rollback = spec.rollback.as_ref()?;
+    Some(RollbackPolicy { control_plane: rollback.control_plane, any_etcd: spec.allow_any_etcd })
+}
+
 fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result<ChannelTarget, String> {
     match pool.target.named() {
         Some(Named::Image(image, payload)) => {
-            let (left_as_is, ahead, failed_at) = Default::default();
-            Ok(ChannelTarget { image: image.to_owned(), payload, left_as_is, ahead, failed_at })
+            let (left_as_is, ahead, returning, failed_at) = Default::default();
+            Ok(ChannelTarget { image: image.to_owned(), payload, left_as_is, ahead, returning, failed_at })
         }
         Some(Named::Channel(name)) => match objects.channels.get(name) {
             None => Err(format!(

@@ -150,6 +150,7 @@ impl Controller {
             again = Requeue::Now;
         }
         let epoch = round.ledger.epoch;
+        self.cluster.metrics().ledger_claimed(round.ledger.kubernetes.is_some());
         for (pool, why) in &refused {
             tracing::error!(pool, "{why}");
         }
@@ -393,7 +394,7 @@ pub fn request(pool_round: &PoolRound, step: &Action, look: Option<&NodeReading>
     let image = pool_round.desired.image_of(rollout.spec.plan.payload).unwrap_or(&rollout.spec.image);
     let (id, goal, token, payload) = match step {
         Action::Return { uid, token } => {
-            (names::operation(of, uid, Goal::Rollback, 0), Goal::Rollback, Some(*token), None)
+            (names::operation(of, uid, Goal::Rollback, *token), Goal::Rollback, Some(*token), None)
         }
         Action::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;

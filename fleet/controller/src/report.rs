@@ -35,6 +35,9 @@ const REPLACING: usize = 200_000;
 /// So many approvals are recorded, the last ones: the API server takes no more.
 const APPROVALS: usize = 128;
 
+/// So many bytes of what a pool does are said, whatever is said of its fields.
+const FIRST: usize = 400;
+
 /// How often a pool's status says that a controller looks at it.
 const SIGN_OF_LIFE: SignedDuration = SignedDuration::from_mins(1);
 
@@ -286,6 +289,22 @@ fn mistyped(pool_round: &PoolRound) -> Option<String> {
     })
 }
 
+/// A person's word about a Rollout that is none of this pool's, as long as it would have an effect: by a slip, or because the
+/// Rollout is gone. Who gave one up must hear that it goes on.
+fn unheard(pool_round: &PoolRound, now: Timestamp) -> impl Iterator<Item = String> {
+    let spec = &pool_round.desired.pool.spec;
+    let waits = pool_round.decision.blocked.iter().any(|of| matches!(of.why, Blocked::Approval { .. }));
+    let abort = spec.abort.as_ref().map(|abort| ("abort", &abort.rollout_uid, "nothing is given up by it"));
+    let run_now = spec.run_now.as_ref().filter(|word| now < word.until);
+    let run_now = run_now.map(|word| ("runNow", &word.rollout_uid, "windows hold as ever"));
+    let approval = spec.approval.as_ref().filter(|_| waits);
+    let approval = approval.map(|word| ("approval", &word.rollout_uid, "nothing is approved by it"));
+    let of_none = |(_, uid, _): &(&str, &String, &str)| !pool_round.desired.rollouts.contains(*uid);
+    [abort, run_now, approval].into_iter().flatten().filter(of_none).map(|(field, uid, so)| {
+        format!("spec.{field} names {uid:?}, which is the UID of no Rollout of this pool: {so}")
+    })
+}
+
 /// Why a pool without any node is not up to date: its labels may be those of no Node by mistake.
 fn no_node(pool_round: &PoolRound) -> Option<String> {
     if !pool_round.facts.nodes.is_empty() || !pool_round.decision.blocked.is_empty() {
@@ -333,8 +352,10 @@ pub fn pool(pool_round: &PoolRound, refused: Option<&str>, now: Timestamp) -> No
     let refused = refused.map(|why| short(format!("nothing begins: {why}")));
     let shared = shared(pool_round);
     let message = refused.unwrap_or_else(|| headline_of_pool(pool_round).message);
-    let more = shared.iter().cloned().chain(mistyped(pool_round));
-    let message = short(more.fold(message, |all, more| format!("{all}; {more}")));
+    let more = shared.iter().cloned().chain(mistyped(pool_round)).chain(unheard(pool_round, now));
+    let more = more.fold(String::new(), |all, more| format!("{all}; {more}"));
+    let message = clean_and_cut(&message, LONGEST.saturating_sub(more.len()).max(FIRST)) + &more;
+    let message = short(message);
     let is_done = is_up_to_date(pool_round);
     let state = state(pool_round);
     status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);

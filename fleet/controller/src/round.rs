@@ -303,7 +303,7 @@ fn pool_round(desired: DesiredState, name: &str, seen: Seen, members: &Members<'
     let Seen { facts, rollout, leaves, told: Told { unclear, blockers, ill, refused, rebooting } } = seen;
     let mut decision = decide(&facts, now);
     if leaves {
-        leave(&mut decision);
+        leave(&mut decision, &desired.returning);
     }
     let shared = members.shared(name).iter();
     let shared = shared.map(|(node, pool)| (observed_node::name(node).to_owned(), (*pool).to_owned())).collect();
@@ -343,10 +343,14 @@ fn withhold(pool_round: &mut PoolRound, pool: &str, refused: &RejectedWrites) {
     }
 }
 
-/// The pool has another target now: running upgrades end, and nothing else begins.
-fn leave(decision: &mut Decision) {
-    decision.steps.retain(|step| !matches!(step, Action::Grant { .. } | Action::Stage { .. }));
-    for blocked in &mut decision.blocked {
+/// The pool has another target now: running upgrades end, and nothing else begins, but for nodes that are `returning`, of which
+/// the other target wants nothing.
+fn leave(decision: &mut Decision, returning: &BTreeSet<String>) {
+    decision.steps.retain(|step| match step {
+        Action::Grant { node, .. } => returning.contains(&node.uid),
+        step => !matches!(step, Action::Stage { .. }),
+    });
+    for blocked in decision.blocked.iter_mut().filter(|of| !returning.contains(&of.node.uid)) {
         if matches!(blocked.why, Blocked::Granted | Blocked::Staging) {
             let why = "the pool has another target now: its rollout begins when no node holds a grant any more";
             blocked.why = Blocked::Paused(why.to_owned());

@@ -96,7 +96,8 @@ fn command(pool_round: &PoolRound, blocked: &BlockedNode) -> Option<String> {
     let BlockedNode { node, why } = blocked;
     let holds = pool_round.facts.ledger.held(&node.uid).is_some();
     // While it may be rebooting no action is needed, and none helps while no node can be asked.
-    let is_unknown = reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked);
+    let is_unknown =
+        reboot(pool_round, blocked).is_some() || is_ours(pool_round, blocked) || answers(pool_round, blocked);
     let remedy = why.remedy(&node.name, holds).filter(|_| !is_unknown);
     // Nobody resumes what the controllers have paused themselves, or a pool that goes: it will not be asked to begin.
     let stays = pool_round.facts.stopped.is_some() || pool_round.desired.is_going();
@@ -105,16 +106,19 @@ fn command(pool_round: &PoolRound, blocked: &BlockedNode) -> Option<String> {
     remedy.map(|what| format!(": {what}")).or_else(|| overlong(pool_round, blocked))
 }
 
-/// What to do about a node that says for too long that it is at it. Its grant has no end: only a person can tell.
-fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> Option<String> {
-    let is_at_it = matches!(
-        why,
-        Blocked::UnderWay { .. }
-            | Blocked::Begins { .. }
-            | Blocked::Returns { .. }
-            | Blocked::Aborts { .. }
-            | Blocked::Moved { .. }
-    );
+/// What to do about a node that says for too long that it is at it, or nothing that can be understood. Its grant has no end:
+/// only a person can tell.
+fn overlong(pool_round: &PoolRound, blocked: &BlockedNode) -> Option<String> {
+    let BlockedNode { node, why } = blocked;
+    let is_at_it = answers(pool_round, blocked)
+        || matches!(
+            why,
+            Blocked::UnderWay { .. }
+                | Blocked::Begins { .. }
+                | Blocked::Returns { .. }
+                | Blocked::Aborts { .. }
+                | Blocked::Moved { .. }
+        );
     let since = pool_round.facts.ledger.held(&node.uid).filter(|_| is_at_it)?.since;
     // A clock may have been ahead when it was given.
     let is_long = pool_round.at.duration_since(since).abs() > UPGRADE;
@@ -124,13 +128,20 @@ fn overlong(pool_round: &PoolRound, BlockedNode { node, why }: &BlockedNode) -> 
 
 /// Tells whether the node is away because it reboots in its upgrade, as far as that can be known.
 pub(crate) fn reboot<'a>(pool_round: &'a PoolRound, blocked: &BlockedNode) -> Option<&'a Reboot> {
-    let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. });
-    pool_round.rebooting.get(&blocked.node.uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
+    let uid = &blocked.node.uid;
+    let is_silent = matches!(blocked.why, Blocked::SilentHolder { .. })
+        && matches!(pool_round.unclear.get(uid), Some(NoReport::Silent(_)));
+    pool_round.rebooting.get(uid).filter(|reboot| is_silent && pool_round.at < reboot.until)
 }
 
 /// Tells whether the controller could not ask it, as it could ask no other one.
 fn is_ours(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
     is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::Unasked(_)))
+}
+
+/// Tells whether it answers, and nothing can be decided from that: it may just have started.
+fn answers(pool_round: &PoolRound, blocked: &BlockedNode) -> bool {
+    is_silent(&blocked.why) && matches!(pool_round.unclear.get(&blocked.node.uid), Some(NoReport::Unclear(_)))
 }
 
 pub(crate) const fn is_silent(why: &Blocked) -> bool {
@@ -165,7 +176,7 @@ fn words<'a>(
     refused: Option<&'a str>,
 ) -> Vec<&'a str> {
     let is_at_it = matches!(why, Blocked::Staging | Blocked::UnderWay { .. } | Blocked::Aborts { .. } | Blocked::Busy);
-    let is_ill = matches!(why, Blocked::NotWell | Blocked::UnderWay { .. });
+    let is_ill = matches!(why, Blocked::NotWell | Blocked::UnderWay { .. } | Blocked::Busy);
     let says = [
         pool_round.blockers.get(&node.uid).filter(|_| is_at_it).map(String::as_str),
         pool_round.ill.get(&node.uid).filter(|_| is_ill).map(String::as_str),

@@ -48,7 +48,8 @@ pub struct UpgradePolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
     /// So many nodes first, counted from the start, and then a time in which all of them must be well: {nodes: 1, soak: 1h}.
-    /// These are canaries: one failure among them stops the rollout. Without any, all nodes are one wave.
+    /// These are canaries: one failure among them stops the rollout. Without any, all nodes are one wave. A Rollout keeps the
+    /// steps and soaks that it was made with: what is changed here holds from the next one on.
     #[schemars(length(max = 64))]
     pub steps: Vec<CanaryStep>,
     /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one. A node has failed

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use slipway_core::digest::Sha256;
 use slipway_rollout::{duration::PositiveDuration, facts::WindowOverride, plan::Order};
 
@@ -187,12 +188,19 @@ pub struct Rollback {
     pub control_plane: bool,
 }
 
+/// Names of Rollouts are refused where their UID belongs: of the name nothing would follow. Other slips are told by the pool's
+/// status, because a UID has no form that Kubernetes promises.
+fn no_name() -> serde_json::Value {
+    let how = "the UID, not the name, which says so of this Rollout alone: kubectl get nroll NAME -o jsonpath={.metadata.uid}";
+    json!([{ "rule": "!self.matches('-[0-9a-f]{10}-[0-9]+$')", "message": how }])
+}
+
 /// A rollout that is given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Abort {
     /// The UID of the Rollout: it says so of this one, and of none that follows.
     #[serde(rename = "rolloutUID")]
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = no_name()))]
     pub rollout_uid: String,
     /// Whose word this is.
     #[serde(flatten)]
@@ -205,7 +213,7 @@ pub struct Abort {
 pub struct RunNow {
     /// The UID of the Rollout: it says so of this one, and of none that follows.
     #[serde(rename = "rolloutUID")]
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = no_name()))]
     pub rollout_uid: String,
     /// Until then: 2026-06-01T22:00:00Z. From then on windows and blackouts hold again.
     pub until: Timestamp,
@@ -224,7 +232,7 @@ pub struct RunNow {
 pub struct Approval {
     /// The UID of the Rollout: it says so of this one, and of none that follows.
     #[serde(rename = "rolloutUID")]
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = no_name()))]
     pub rollout_uid: String,
     /// The hash of the plan that was looked at. For another plan it does not count.
     #[schemars(with = "String", regex(pattern = "^[0-9a-f]{64}$"))]

@@ -24,6 +24,7 @@ use slipway_fleet_objects::{
     crd,
     kubernetes_upgrade::KubernetesUpgrade,
     policy::UpgradePolicy,
+    pool::NodePool,
 };
 use slipway_kubernetes::version::Version;
 
@@ -91,6 +92,28 @@ fn the_controller_may_run_on_each_node_of_a_control_plane() {
         let labelled = json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
         assert!(has(&place["nodeSelectorTerms"], labelled), "{key}");
         assert!(has(&pod["tolerations"], json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" })), "{key}");
+    }
+}
+
+/// Replicas whose certificates have expired are not ready, and the drain of their node would never end.
+#[test]
+fn the_budget_of_the_controller_keeps_no_replica_that_is_not_ready() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/deployment.yaml")).unwrap();
+    let objects = text.split("---\n").map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
+    let budget = objects.into_iter().find(|object| object["kind"] == "PodDisruptionBudget").unwrap();
+    assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+}
+
+/// The name of a Rollout is none of its UID's; others tell of a slip.
+#[test]
+fn a_word_about_a_rollout_takes_no_name_of_one() {
+    let definition = serde_json::to_value(NodePool::crd()).unwrap();
+    let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    for field in ["abort", "runNow", "approval"] {
+        let rules = &spec[field]["properties"]["rolloutUID"]["x-kubernetes-validations"];
+        assert_eq!(rules.as_array().map(Vec::len), Some(1), "{field}");
+        assert!(rules[0]["message"].as_str().unwrap().starts_with("the UID, not the name"), "{field}");
     }
 }
 

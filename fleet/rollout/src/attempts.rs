@@ -9,6 +9,9 @@
 //! The node says that an attempt ended before the reboot, or a person frees its grant. Then the attempt is taken out of the
 //! count, once, and the node is deferred to the next window, whatever it says afterwards. So a node that lies gets one
 //! grant in each window.
+//!
+//! A grant to go back is no attempt. One that ended before its reboot, or that a person has freed, defers the node in the same
+//! way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,9 +67,11 @@ impl History {
 
     /// With the grants of this ledger, of which a person has freed those of some nodes.
     pub fn take<'a>(&mut self, plan: &Plan, ledger: &Ledger, freed: impl Iterator<Item = &'a str>, is_denied: bool) {
-        // A grant to go back is no attempt.
         if is_denied {
-            return self.defer_returns(plan, ledger, freed);
+            let of_pool = ledger.grants.iter().filter(|grant| grant.node.pool == plan.pool);
+            self.held.extend(of_pool.map(|grant| grant.node.uid.clone()));
+            let freed = freed.filter_map(|uid| ledger.held(uid)).filter(|grant| grant.node.pool == plan.pool);
+            return freed.for_each(|grant| self.defer_return(&grant.node.uid, grant.token));
         }
         self.count(plan, ledger);
         freed.filter_map(|uid| ledger.held(uid)).for_each(|grant| self.defer(&grant.node.uid, grant.token));
@@ -90,26 +95,30 @@ impl History {
         }
     }
 
-    /// On the way back these nodes are asked again later, and others before them.
-    fn defer_returns<'a>(&mut self, plan: &Plan, ledger: &Ledger, uids: impl Iterator<Item = &'a str>) {
-        for grant in uids.filter_map(|uid| ledger.held(uid)).filter(|grant| grant.node.pool == plan.pool) {
-            let first = Attempts { count: 0, token: 0, deferred: false };
-            let of = self.nodes.entry(grant.node.uid.clone()).or_insert(first);
-            if grant.token > of.token {
-                *of = Attempts { token: grant.token, deferred: true, ..*of };
-            }
+    /// On the way back this node is asked again later, and others before it.
+    fn defer_return(&mut self, uid: &str, token: u64) {
+        let of = self.nodes.entry(uid.to_owned()).or_insert(Attempts { count: 0, token: 0, deferred: false });
+        if token > of.token {
+            *of = Attempts { token, deferred: true, ..*of };
         }
     }
 
     /// These nodes say that the attempt with this token, the last that they obeyed, ended before the reboot. It counts if
     /// the grant was held in the ledger that was read, and is not in this one, because it is freed now. They are not heard
     /// before or later: a node that lies could say so once, and end otherwise.
-    pub fn defer_ended<'a>(&mut self, kept: &Ledger, ended: impl Iterator<Item = (&'a str, u64)>) {
+    pub fn defer_ended<'a>(&mut self, kept: &Ledger, ended: impl Iterator<Item = (&'a str, u64)>, is_denied: bool) {
         for (uid, token) in ended {
-            if self.held.contains(uid) && kept.held(uid).is_none() {
-                self.defer(uid, token);
+            match self.held.contains(uid) && kept.held(uid).is_none() {
+                true if is_denied => self.defer_return(uid, token),
+                true => self.defer(uid, token),
+                false => {}
             }
         }
+    }
+
+    /// It was granted at least once, as far as that is remembered; `place` is where the plan has it.
+    pub(crate) fn was_tried(&self, uid: &str, place: u32) -> bool {
+        self.tried.contains(place) || self.nodes.get(uid).is_some_and(|of| of.count > 0)
     }
 
     fn defer(&mut self, uid: &str, token: u64) {

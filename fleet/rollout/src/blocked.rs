@@ -55,9 +55,9 @@ pub enum Blocked {
     /// Its last attempt ended before the payload ran. That says nothing about the payload.
     #[error("its last attempt ended before the payload ran, and is {}: {why}", again(.from))]
     RetriesLater { from: Timestamp, why: String },
-    /// A person freed its grant before it went back. Others are before it.
-    #[error("a person has freed the grant with which it was to go back, and that is {}", again(.from))]
-    ReturnsLater { from: Timestamp },
+    /// A person freed its grant before it went back, or that ended before its reboot: by what. Others are before it.
+    #[error("{}", returns_later(.from, .kept.as_deref()))]
+    ReturnsLater { from: Timestamp, kept: Option<String> },
     /// It says that it obeyed a token that was never given.
     #[error(
         "it says that it obeyed the token {token}, and the ledger has given none above {highest}: it gets no grant, and \
@@ -154,12 +154,9 @@ pub enum Blocked {
     /// An earlier wave soaks.
     #[error("{}", soak(*.wave, *.until, .interruption.as_ref()))]
     Soak { wave: usize, until: Timestamp, interruption: Option<Interruption> },
-    /// No node tried it.
-    #[error(
-        "no node of wave {wave} tried the payload: each failed before, is gone, or is left out; delete the rollout, and a new \
-         one is made"
-    )]
-    NoCanary { wave: usize },
+    /// No node tried it, or those that did are gone.
+    #[error("{}; delete the rollout, and a new one is made", no_canary(*.wave, *.gone))]
+    NoCanary { wave: usize, gone: bool },
     /// A policy wants a person's word first.
     #[error("wave {wave} waits for approval: slipwayctl fleet approve {pool} --reason WHY")]
     Approval { wave: usize, pool: String },
@@ -184,6 +181,20 @@ pub fn soak(wave: usize, until: Timestamp, interruption: Option<&Interruption>) 
         format!("; that began anew {how_often}: {node} was not seen well at {at:.0}")
     });
     format!("wave {wave} must be well until {until:.0}{anew}")
+}
+
+fn no_canary(wave: usize, gone: bool) -> String {
+    if gone {
+        return format!("wave {wave} cannot soak: its canaries are gone, and one of them had begun");
+    }
+    format!("no node of wave {wave} tried the payload: each failed before, is gone, or is left out")
+}
+
+fn returns_later(from: &Timestamp, kept: Option<&str>) -> String {
+    match kept {
+        Some(why) => format!("its last attempt to go back ended before its reboot, and is {}: {why}", again(from)),
+        None => format!("a person has freed the grant with which it was to go back, and that is {}", again(from)),
+    }
 }
 
 /// The command that frees the grant of the node of this name.

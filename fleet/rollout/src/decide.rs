@@ -27,8 +27,8 @@
 //! * **The way back**, where people want it: once the denial is written, nodes of the plan that run the payload are granted
 //!   in the plan's order, but later if they have obeyed a later grant, and asked to have the system of their other slot run
 //!   again. That is held to the same ledger, windows and budgets; waves and soaks are over, and nothing is staged. A node is
-//!   asked once, or once more in a later window if a person has freed its grant. A person's pause holds it back, and one of
-//!   the controllers' own does not.
+//!   asked once; and once more in a later window if a person has freed its grant, or if it ended before its reboot, as often as
+//!   that takes. A person's pause holds it back, and one of the controllers' own does not.
 //! * **A kubelet that the payload names** goes with the API server, forward and back, or its node waits.
 //! * **A node that a younger pool's labels name, too**, waits for room in both. In its own pool nobody waits for it in the
 //!   meantime, but for a later wave.
@@ -36,7 +36,8 @@
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! All nodes of a step are canaries, also where it has several waves. A canary is bad if it fails. It is bad, too, if it runs
-//! the payload, holds no grant any more, and is ill before its soak is over. If it is not seen well, its soak begins anew. A
+//! the payload, holds no grant any more, and has been ill for two minutes before its soak is over: one look that finds it ill may
+//! have come while its kubelet was started anew. If it is not seen well, its soak begins anew. A
 //! soak that was interrupted too often pauses the rollout: nobody knows why, and it would wait for ever. A look of a controller
 //! that can ask no node at all interrupts nothing.
 //!
@@ -74,7 +75,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
     let facts = &*replace::with_successors(facts, &ledger, &succeeded);
     let attempts = attempts(facts, &ledger, &steps);
     let view = View::new(facts, &ledger, &attempts);
-    let stop = view.stop(&mut steps);
+    let stop = view.stop(&mut steps, now);
     let hours = facts.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
     let limits = Limits { until, named_tokens: facts.named_tokens.clone(), ..room(&view, view.size(), now) };
@@ -126,8 +127,10 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Decision {
 fn attempts(facts: &Facts, kept: &Ledger, steps: &[Action]) -> History {
     let mut attempts = facts.attempts.clone();
     let freed = steps.iter().filter_map(freed_by_word);
-    attempts.take(&facts.plan, &facts.ledger, freed, facts.denied.is_some());
-    attempts.defer_ended(kept, facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload)));
+    let is_denied = facts.denied.is_some();
+    attempts.take(&facts.plan, &facts.ledger, freed, is_denied);
+    let ended = facts.nodes.iter().filter_map(|observed| ended_early(observed, facts.plan.payload, is_denied));
+    attempts.defer_ended(kept, ended, is_denied);
     attempts
 }
 
@@ -145,9 +148,10 @@ fn room(view: &View<'_>, size: u32, now: Timestamp) -> Limits {
     Limits { shared: shared.clone(), younger: younger.clone(), ..rules.limits(size, view.down(), now, None) }
 }
 
-/// The node and the last token that it obeyed, if it says that this attempt ended before the reboot.
-fn ended_early(observed: &ObservedNode, payload: Sha256) -> Option<(&str, u64)> {
-    let report = observed.report.as_ref().filter(|report| report.runs != payload && !report.busy)?;
+/// The node and the last token that it obeyed, if it says that this attempt ended before the reboot: that to have the payload
+/// run, or, once that is denied, to go back from it.
+fn ended_early(observed: &ObservedNode, payload: Sha256, is_denied: bool) -> Option<(&str, u64)> {
+    let report = observed.report.as_ref().filter(|report| (report.runs == payload) == is_denied && !report.busy)?;
     let is_early = report.failed.as_ref()?.evidence == FailureEvidence::BeforeReboot;
     is_early.then_some((observed.node.uid.as_str(), report.token))
 }
@@ -326,8 +330,8 @@ impl View<'_> {
         Some(why.or_else(|| self.skew(report)).or_else(|| self.held_back(Some(wave), gate)).unwrap_or(Blocked::Granted))
     }
 
-    /// Why a node that runs the payload does not go back now. One whose grant a person has freed would have the place of others
-    /// again and again.
+    /// Why a node that runs the payload does not go back now. One whose grant a person has freed, or that a budget keeps, would
+    /// have the place of others again and again.
     fn returns_now(
         &self,
         observed: &ObservedNode,
@@ -338,7 +342,8 @@ impl View<'_> {
         let retry = retry.filter(|_| why == Blocked::Granted && self.has_not_returned(&observed.node));
         match retry.zip(observed.report.as_ref()) {
             Some((Retry { below, from }, report)) if self.last_token(&observed.node.uid, report) >= below => {
-                Blocked::ReturnsLater { from }
+                let kept = observed.kept(self.facts.plan.payload).map(str::to_owned);
+                Blocked::ReturnsLater { from, kept }
             }
             _ => why,
         }

@@ -39,7 +39,8 @@ pub struct NodeReport {
     pub busy: bool,
     /// The highest token that it obeyed; 0 if there was none.
     pub token: u64,
-    /// The failure of the rollout's payload here, if it failed.
+    /// The failure of the rollout's payload here, if it failed. Of a node that runs it: the end of its last attempt to go back,
+    /// if that came before its reboot.
     pub failed: Option<Failure>,
     /// Its way back.
     pub rollback: RollbackState,
@@ -86,7 +87,7 @@ pub enum RollbackState {
     Stranding(String),
     /// The payload of the other slot was denied, too. Has the reason of that denial.
     Denied(String),
-    /// The node was asked to go back, and still runs the payload. Has the reason.
+    /// The node was asked to go back, and still runs the payload, although it may have booted the other system. Has the reason.
     Failed(String),
 }
 
@@ -99,6 +100,12 @@ impl ObservedNode {
     /// It answers, is well, and nothing disturbs it.
     pub fn is_well(&self) -> bool {
         self.report.as_ref().is_some_and(|report| report.well && !report.busy)
+    }
+
+    /// Why its last attempt to go back from `payload` ended before its reboot.
+    pub(crate) fn kept(&self, payload: Sha256) -> Option<&str> {
+        let failure = self.failure().filter(|_| self.runs(payload))?;
+        (failure.evidence == FailureEvidence::BeforeReboot).then_some(failure.why.as_str())
     }
 
     /// Its failure.

@@ -1,6 +1,8 @@
 //! The reasons that stop a rollout, and the way back: the payload is denied, people have paused or given it up, too much
 //! failed.
 
+use jiff::Timestamp;
+
 use crate::{
     action::Action,
     blocked::Blocked,
@@ -21,14 +23,14 @@ struct Verdict {
 
 impl View<'_> {
     /// The reason why nothing new begins; and the actions about it, if it is new.
-    pub(crate) fn stop(&self, steps: &mut Vec<Action>) -> Option<Blocked> {
+    pub(crate) fn stop(&self, steps: &mut Vec<Action>, now: Timestamp) -> Option<Blocked> {
         let facts = self.facts;
         if let Some(why) = &facts.aborted {
             // A node that comes back at a request is no failure of the payload.
             let denied = facts.denied.clone().map(Blocked::Denied);
             return denied.or_else(|| Some(Blocked::Aborted(why.clone())));
         }
-        if let Some(Verdict { denies, why }) = self.verdict() {
+        if let Some(Verdict { denies, why }) = self.verdict(now) {
             if facts.finished && facts.denied.is_none() {
                 let held = || format!("it was finished, and by now {why}");
                 return Some(Blocked::Paused(facts.pause().cloned().unwrap_or_else(held)));
@@ -106,7 +108,7 @@ impl View<'_> {
     /// The failures against the rollout: one canary that failed, canaries that do not stay well, or as many failed nodes as
     /// the policies name. Only failures count that may be the payload's. One that denies comes before all others: an unknown
     /// outcome neither denies a payload nor saves it from being denied.
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self, now: Timestamp) -> Option<Verdict> {
         let plan = &self.facts.plan;
         let (mut failed, mut known) = (Vec::new(), 0_u64);
         let mut verdicts = Vec::new();
@@ -125,7 +127,7 @@ impl View<'_> {
                 known += u64::from(is_known);
                 failed.push(format!("{}: {why}", node.name));
             }
-            if soaks.is_some_and(|soaks| soaks >= self.facts.passed) && self.is_ill_with_it(node) {
+            if soaks.is_some_and(|soaks| soaks >= self.facts.passed) && self.is_ill_with_it(node, now) {
                 let why = format!("the canary {} runs it, and is not well", node.name);
                 verdicts.push(Verdict { denies: true, why });
             }

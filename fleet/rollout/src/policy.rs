@@ -88,7 +88,7 @@ fn one() -> u32 {
 pub struct CanaryStep {
     /// How many nodes, counted from the start: 1, or 10% of the plan's.
     pub nodes: IntOrPercent,
-    /// How long all of them must be well before others go: 1h.
+    /// How long all of them must be well before others go: 1h. A Rollout that is there keeps what it was made with.
     pub soak: PositiveDuration,
 }
 

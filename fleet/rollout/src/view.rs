@@ -1,7 +1,10 @@
 //! The facts of one decision, by UID, and the conclusions about single nodes: failed, done, how far the
 //! waves are.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_kubernetes::skew;
@@ -21,6 +24,10 @@ const STAGING: SignedDuration = SignedDuration::from_hours(1);
 /// A node that says that it became well so long after the controllers first saw it well was not well meanwhile. Nodes count
 /// whole seconds, and answers take time.
 const UNSEEN: SignedDuration = SignedDuration::from_mins(1);
+
+/// A canary that was well is bad once it has been ill for so long, by its own word. Before that its soak begins anew, and the
+/// payload is not denied for the whole pool: a kubelet that is started anew is not ready for some seconds.
+const ILL: SignedDuration = SignedDuration::from_mins(2);
 
 /// The progress of the waves.
 pub(crate) struct Progress {
@@ -124,13 +131,15 @@ impl<'a> View<'a> {
         attempts
     }
 
-    /// It was to go back from the denied payload, and a person has freed its grant before it did. Who has obeyed that grant,
-    /// as on the way forward, says itself what came of it.
+    /// It was to go back from the denied payload, and a person has freed its grant before it did, or it ended before its reboot.
+    /// Who has obeyed that grant, as on the way forward, says itself what came of it.
     pub(crate) fn has_not_returned(&self, node: &Node) -> bool {
         let is_deferred = |of: &&Attempts| of.deferred && self.facts.denied.is_some();
         let Some(of) = self.attempts.nodes.get(&node.uid).filter(is_deferred) else { return false };
-        let report = self.observed.get(node.uid.as_str()).and_then(|observed| observed.report.as_ref());
-        report.is_some_and(|report| report.runs == self.facts.plan.payload && report.token < of.token)
+        let Some(observed) = self.observed.get(node.uid.as_str()) else { return false };
+        let payload = self.facts.plan.payload;
+        let has_not_obeyed = observed.report.as_ref().is_some_and(|report| report.token < of.token);
+        observed.runs(payload) && (has_not_obeyed || observed.kept(payload).is_some())
     }
 
     /// The failure of this node, if it is not tried again.
@@ -178,11 +187,13 @@ impl<'a> View<'a> {
         report.is_some_and(|report| report.runs != self.facts.plan.payload && self.token_ahead(report).is_some())
     }
 
-    /// It was upgraded, was well, and is so no more.
-    pub(crate) fn is_ill_with_it(&self, node: &Node) -> bool {
+    /// It was upgraded, was well, and has not been so for a while.
+    pub(crate) fn is_ill_with_it(&self, node: &Node, now: Timestamp) -> bool {
         let report = self.observed.get(node.uid.as_str()).and_then(|observed| observed.report.as_ref());
-        let is_ill =
-            report.is_some_and(|report| report.runs == self.facts.plan.payload && !report.well && !report.busy);
+        let is_ill = report.is_some_and(|report| {
+            let is_at_rest = report.runs == self.facts.plan.payload && !report.busy;
+            is_at_rest && !report.well && now.duration_since(report.since) >= ILL
+        });
         is_ill && !self.held.contains_key(node.uid.as_str()) && !self.facts.skip.contains(&node.uid)
     }
 
@@ -233,7 +244,8 @@ impl<'a> View<'a> {
                 let since =
                     done.filter_map(|node| Some((self.observed.get(node.uid.as_str())?.report.as_ref()?.since, node)));
                 let Some((since, last)) = since.max_by_key(|(since, _)| *since) else {
-                    return stay(Blocked::NoCanary { wave: number }, interruption);
+                    let gone = self.is_canary_gone(passed, seen_since.is_some());
+                    return stay(Blocked::NoCanary { wave: number, gone }, interruption);
                 };
                 // A time to come was written by a clock that was ahead: the time counts from now.
                 let mut seen = seen_since.map_or(now, |seen| seen.min(now));
@@ -255,6 +267,15 @@ impl<'a> View<'a> {
             (passed, seen_since, interruption) = (passed + 1, None, None);
         }
         Progress { passed, soaks: None, soaking_since: None, interruption: None, blocker: None }
+    }
+
+    /// A node of this step was granted, or seen well with the payload, and is none of the pool's any more: an autoscaler may have
+    /// taken it away.
+    fn is_canary_gone(&self, wave: usize, was_seen: bool) -> bool {
+        let step: BTreeSet<&str> = self.facts.plan.step(wave).map(|(_, node)| node.uid.as_str()).collect();
+        let gone = |uid: &str| step.contains(uid) && !self.observed.contains_key(uid);
+        let mut placed = self.facts.plan.nodes().zip(0..);
+        placed.any(|((_, node), place)| gone(&node.uid) && (was_seen || self.attempts.was_tried(&node.uid, place)))
     }
 
     /// Why a node of this wave waits for a person, if it does.

@@ -360,7 +360,7 @@ impl World {
         let until = |why: &Blocked| match why {
             Blocked::Closed(closed) => closed.opens,
             Blocked::Soak { until, .. } => Some(*until),
-            Blocked::RetriesLater { from, .. } | Blocked::ReturnsLater { from } => Some(*from),
+            Blocked::RetriesLater { from, .. } | Blocked::ReturnsLater { from, .. } => Some(*from),
             Blocked::Refused(Refusal::Rate { again, .. }) => *again,
             _ => None,
         };

@@ -202,7 +202,7 @@ impl World {
             Blocked::NotInPlan => facts.plan.nodes().all(|(_, node)| node.uid != uid),
             Blocked::Skipped => facts.skip.contains(uid),
             Blocked::Failed(_) => is_spent(decision, uid) || seen(uid).is_some_and(|of| of.failure().is_some()),
-            Blocked::RetriesLater { from, .. } | Blocked::ReturnsLater { from } => {
+            Blocked::RetriesLater { from, .. } | Blocked::ReturnsLater { from, .. } => {
                 // Nothing ever opens.
                 if *from < Timestamp::MAX {
                     return Fair::Comes;
@@ -219,7 +219,7 @@ impl World {
             Blocked::Moved { .. } => self.api.exists(uid),
             Blocked::ForeignGrant { token, .. } => holds(*token),
             Blocked::Wave { first, .. } | Blocked::After(first) => waits(first),
-            Blocked::NoCanary { wave } => facts
+            Blocked::NoCanary { wave, .. } => facts
                 .plan
                 .waves
                 .get(wave - 1)

@@ -155,6 +155,14 @@ fn wrong() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("NodePool", "target", json!({ "image": "dir:/b", "payload": "0" }), "target.payload"),
         ("NodePool", "strategy", json!("Hope"), "strategy"),
         ("NodePool", "rebootDeadline", json!("0s"), "rebootDeadline"),
+        ("NodePool", "abort", of_rollout(NAME, json!({})), "the UID, not the name"),
+        ("NodePool", "runNow", of_rollout(NAME, json!({ "until": "2026-06-01T22:00:00Z" })), "the UID, not the name"),
+        (
+            "NodePool",
+            "approval",
+            of_rollout(NAME, json!({ "plan": "0".repeat(64), "wave": 1 })),
+            "the UID, not the name",
+        ),
     ]
 }
 
@@ -213,6 +221,7 @@ fn right() -> Vec<(&'static str, &'static str, Value)> {
         ("UpgradePolicy", "blackouts", blackout("2028-02-29T00:00", "2028-02-29 00:01")),
         ("UpgradePolicy", "rate.count", json!(u32::MAX)),
         ("NodePool", "runNow", run_now(u32::MAX.into())),
+        ("NodePool", "abort", of_rollout("01234567-89ab-4def-8123-0123456789ab", json!({}))),
         ("KubernetesUpgrade", "soak", json!("8760h")),
     ];
     right.extend(all("UpgradePolicy", "windows.0.zone", zones));
@@ -221,6 +230,16 @@ fn right() -> Vec<(&'static str, &'static str, Value)> {
     right.push(("Channel", "range", json!(["1"; 32].join(","))));
     right.extend(all("Channel", "repository", repositories));
     right
+}
+
+/// The name of a Rollout.
+const NAME: &str = "workers-0123456789-1";
+
+/// A person's word about a rollout.
+fn of_rollout(uid: &str, more: Value) -> Value {
+    let mut word = json!({ "rolloutUID": uid, "who": "eve", "why": "a hole" });
+    word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    word
 }
 
 /// A rollout that goes now, and passes over the soak of this wave.

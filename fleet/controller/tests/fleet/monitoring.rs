@@ -94,7 +94,8 @@ fn the_state_that_is_worth_an_alert_has_this_word() {
         Blocked::AbortedHolder { token },
         Blocked::ForeignGrant { token, pool },
         Blocked::Overtaken { token, obeyed },
-        Blocked::NoSuccessor { token, machine, set },
+        Blocked::NoSuccessor { token, machine: machine.clone(), set },
+        Blocked::SuccessorElsewhere { token, machine },
         Blocked::SuccessorDiffers { token, node, runs },
     ];
     let rules = fs::read_to_string(monitoring().join("rules.yaml")).unwrap();

@@ -233,6 +233,41 @@ fn a_holder_that_is_silent_reboots_and_advice_comes_only_after_its_time() {
     assert_eq!(message, "it cannot be asked: tls.crt: no such file");
 }
 
+/// The controller's certificates have expired, or the node answers what nothing can be decided from: that is no reboot.
+#[test]
+fn a_holder_of_which_a_look_says_nothing_is_not_said_to_reboot() {
+    let mut scene = staged(2);
+    scene.pool("p", json!({ "rebootDeadline": "24h" }));
+    let round = scene.round();
+    keep(&mut scene, &round);
+    let n = holder(&round);
+    let unasked = NoReport::Unasked("tls.crt expired".to_owned());
+    let unclear = NoReport::Unclear("its slipwayd cannot read the disk's boot state".to_owned());
+    // It was silent before, or was not.
+    for before in [None, Some(now() - 5.minutes())] {
+        let spec = json!({ "nodeUID": format!("uid-{n}"), "pool": "p" });
+        let upgrade =
+            json!({ "metadata": { "name": format!("n{n}") }, "spec": spec, "status": { "silentSince": before } });
+        scene.objects.upgrades.insert(format!("n{n}"), Readable::Yes(serde_json::from_value(upgrade).unwrap()));
+        for (status, words, since) in [
+            (unasked.clone(), "it cannot be asked: tls.crt expired", before),
+            (unclear.clone(), "cannot read the disk's boot state", None),
+            (NoReport::Silent("no route".to_owned()), "rebooting since", before.or(Some(now()))),
+        ] {
+            let reboots = matches!(status, NoReport::Silent(_));
+            scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(status);
+            let told = told(&scene, &scene.round(), n);
+            assert!((told.reason == "Rebooting") == reboots && told.message.contains(words), "{told:?}");
+            assert_eq!(told.silent_since, since, "{told:?}");
+            // It may have just started: nobody is told to free its grant.
+            assert!(!told.message.contains("unblock"), "{told:?}");
+        }
+    }
+    scene.readings.get_mut(&format!("uid-{n}")).unwrap().status = Err(unclear);
+    let later = told(&scene, &scene.round_at(now() + 61.minutes()), n);
+    assert!(later.message.contains("unblock"), "{later:?}");
+}
+
 #[test]
 fn one_node_changes_few_statuses() {
     for total in [100, 400] {
@@ -296,7 +331,9 @@ fn a_pause_of_the_controllers_own_holds_back_nobody_who_goes_back() {
     }
     let status = scene.objects.rollouts[0].status.clone().unwrap();
     assert!(status.paused.unwrap().starts_with("the canaries do not stay well") && status.denied.is_none());
-    scene.says(canary).health.as_mut().unwrap().set_state(HealthState::Ill);
+    let health = scene.says(canary).health.as_mut().unwrap();
+    health.set_state(HealthState::Ill);
+    health.seconds = 120;
     // It is denied; then it is granted.
     for _ in 0..2 {
         let round = scene.round_at(now() + 2.hours());

@@ -83,6 +83,13 @@ fn nobody_goes_back_to_a_payload_that_was_denied() {
     assert_eq!(why(&scene, 0), stays);
     let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
     assert_eq!(message, "it eats files; 1 keep it, and say why", "no node goes back");
+    // Nor may it with an etcd that could not read its data there.
+    scene.says(0).no_way_back = Some("etcd 3.4 cannot read it".to_owned());
+    for any_etcd in [false, true] {
+        scene.pool("p", json!({ "rollback": {}, "allowAnyEtcd": any_etcd }));
+        assert_eq!((steps(&scene), why(&scene, 0)), (vec![], stays.to_owned()));
+    }
+    scene.says(0).no_way_back = None;
     // Another pool's is no business of this one.
     scene.objects.rollouts[other].spec.plan.pool = "q".to_owned();
     assert_eq!(steps(&scene).len(), 1);

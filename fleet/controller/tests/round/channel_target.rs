@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use slipway_fleet::{observed_node::NoReport, report};
-use slipway_node_api::v1::{Denied, HealthState};
+use slipway_node_api::v1::{Denied, HealthState, Slot, SlotState};
+use slipway_rollout::decide::Action;
 
 use crate::scene::{Scene, now, payload};
 
@@ -352,4 +353,83 @@ fn a_channel_that_goes_back_to_a_finished_choice_leaves_nothing_to_wait_for() {
     // One that is silent is none of them.
     scene.silence(2);
     assert_eq!(pool(&scene).state, "Waiting");
+}
+
+/// The pool's nodes have 2.0.0, which was denied, in slot B. The pool has its nodes go back.
+fn denied(more: Value) -> Scene {
+    let all = &["1.0.0", "2.0.0"];
+    let mut scene = scene(status(all, json!([])), &["1.0.0"; 3]);
+    let mut spec = json!({ "target": { "channel": "stable" }, "rollback": {} });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    scene.pool("p", spec);
+    scene.roll();
+    for n in 0..2 {
+        let disk = scene.says(n).disk.as_mut().unwrap();
+        (disk.running, disk.slots[1].payload) = (Slot::B.into(), Some(payload("2.0.0").into()));
+    }
+    let status = json!({ "denied": "it eats files", "state": "Denied" });
+    scene.objects.rollouts[0].status = Some(serde_json::from_value(status).unwrap());
+    scene
+}
+
+fn decided(scene: &Scene) -> Vec<Action> {
+    scene.round().pools["p"].as_ref().unwrap().decision.steps.clone()
+}
+
+/// As the README says. The choice is older then than what nodes run.
+#[test]
+fn who_denies_the_bad_version_in_the_channel_does_not_end_the_way_back() {
+    let mut scene = denied(json!({}));
+    let goes = |scene: &Scene| decided(scene).iter().any(|step| matches!(step, Action::Grant { .. }));
+    assert!(goes(&scene), "{:?}", decided(&scene));
+    says(&mut scene, status(&["2.0.0", "1.0.0"], json!([])));
+    // It was put aside in the meantime, or was not.
+    for state in ["Denied", "Superseded"] {
+        scene.objects.rollouts[0].status.as_mut().unwrap().state = state.to_owned();
+        let round = scene.round();
+        assert!(goes(&scene) && round.aside.is_empty() && round.new.is_empty(), "{state}: {:?}", decided(&scene));
+    }
+    // One that is about to go is asked to.
+    let ledger = scene.round().ledger;
+    let n: usize = ledger.grants[0].node.uid[4..].parse().unwrap();
+    scene.ledger.status = Some(ledger);
+    assert!(matches!(&decided(&scene)[..], [Action::Return { .. }]), "{}", said(&scene, n));
+    let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert!(message.starts_with("it eats files; nodes go back, and 2 still run it"), "{message}");
+    // They are back, and the pool is what the channel says.
+    scene.ledger.status = None;
+    (0..2).for_each(|n| scene.says(n).disk.as_mut().unwrap().running = Slot::A.into());
+    let round = scene.round();
+    let pool = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+    assert_eq!((pool.state.as_str(), pool.done, round.ledger.grants.len()), ("UpToDate", 3, 0), "{}", pool.message);
+}
+
+/// Nobody waits for what will not be.
+#[test]
+fn a_way_back_that_is_none_or_that_nobody_wants_is_not_waited_for() {
+    let older = || status(&["2.0.0", "1.0.0"], json!([]));
+    let word = json!([{ "node": "n0", "who": "eve", "why": "x" }, { "node": "n1", "who": "eve", "why": "x" }]);
+    for more in [json!({ "rollback": null }), json!({ "skip": word })] {
+        let mut scene = denied(more.clone());
+        says(&mut scene, older());
+        assert_eq!((decided(&scene), scene.round().aside.len()), (vec![], 1), "{more}");
+    }
+    for spoil in [
+        (|scene| scene.says(0).disk.as_mut().unwrap().slots[0].state = Some(SlotState::Bad.into())) as fn(&mut Scene),
+        |scene| scene.says(0).no_way_back = Some("etcd 3.4 cannot read it".to_owned()),
+        |scene| scene.label(0, "node-role.kubernetes.io/control-plane", ""),
+    ] {
+        let mut scene = denied(json!({}));
+        says(&mut scene, older());
+        scene.says(1).disk.as_mut().unwrap().running = Slot::A.into();
+        assert_eq!(decided(&scene).len(), 1, "{:?}", decided(&scene));
+        spoil(&mut scene);
+        assert_eq!((decided(&scene), scene.round().aside.len()), (vec![], 1), "{}", said(&scene, 0));
+    }
+    // A mended version is wanted by those nodes: they go forward, and once.
+    let mut scene = denied(json!({}));
+    says(&mut scene, status(&["1.0.0", "2.0.0", "2.0.1"], json!([])));
+    let round = scene.round();
+    assert_eq!((round.ledger.grants.len(), round.aside.len()), (0, 1));
+    assert_eq!(planned(&scene), to("2.0.1", &["n0", "n1", "n2"]));
 }

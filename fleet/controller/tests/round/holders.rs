@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 
 use jiff::ToSpan as _;
 use serde_json::json;
-use slipway_fleet::{report, round::Round};
-use slipway_node_api::v1::{self, HealthState, Operation, Slot, StatusResponse};
+use slipway_fleet::{names, reconcile::request, report, round::Round};
+use slipway_node::request::Goal;
+use slipway_node_api::v1::{self, Ended, HealthState, Operation, Outcome, Slot, StatusResponse};
+use slipway_rollout::decide::Action;
 
 use super::{
     attacks::{arrive, keep, told},
@@ -189,4 +191,47 @@ fn who_becomes_one_of_the_control_plane_with_its_grant_counts_as_one() {
     keep(&mut scene, &round);
     scene.objects.nodes.remove(holder);
     assert_eq!(held(&scene.round()), [holder].into());
+}
+
+/// What a node says of the end of its way back, with the last token that it obeyed.
+fn came_back_to_it(scene: &mut Scene, n: usize, reached: v1::Step) {
+    let (rollout, token) = (scene.objects.rollouts[0].metadata.uid.clone().unwrap(), scene.says(n).token);
+    let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Rollback, token).to_string();
+    let why = "evict the pods: default/db-0 (after 900 s)".to_owned();
+    let outcome = Some(Outcome { came_back: Some(why), left: false });
+    let ended = Ended { id, goal: v1::Goal::Rollback.into(), outcome, reached: reached.into(), ..Ended::default() };
+    scene.says(n).ended.insert(0, ended);
+}
+
+/// As on the way forward, it is tried again in the next window, and by a name of its own: a node does what it was asked for once.
+#[test]
+fn a_budget_that_kept_a_pod_does_not_end_the_way_back() {
+    for (reached, is_early) in [(v1::Step::Drain, true), (v1::Step::Release, true), (v1::Step::Activate, false)] {
+        let mut scene = staged(2);
+        scene.pool("p", json!({ "rollback": {} }));
+        arrive(&mut scene, 0);
+        scene.objects.rollouts[0].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
+        let mut asked = BTreeSet::new();
+        for times in 0..3 {
+            let round = scene.round_at(now() + (61 * times).minutes());
+            assert_eq!(held(&round), [0].into(), "{reached:?} {times}");
+            keep(&mut scene, &round);
+            let round = scene.round();
+            let pool_round = round.pools["p"].as_ref().unwrap();
+            let returns = |step: &&Action| matches!(step, Action::Return { .. });
+            let step = pool_round.decision.steps.iter().find(returns).unwrap();
+            assert!(asked.insert(request(pool_round, step, None).unwrap().id), "{times}");
+            scene.says(0).token = round.ledger.grants[0].token;
+            came_back_to_it(&mut scene, 0, reached);
+            let round = scene.round_at(now() + (61 * times).minutes());
+            keep(&mut scene, &round);
+            assert!(held(&round).is_empty(), "{reached:?}");
+            let waits = told(&scene, &round, 0);
+            assert!(waits.message.contains("default/db-0"), "{waits:?}");
+            assert_eq!(waits.reason, if is_early { "ReturnsLater" } else { "KeepsDenied" });
+            if !is_early {
+                break;
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What a node itself says that keeps it is shown of it, of its rollout and of its pool.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_fleet::{nodes::Answer, report};
 use slipway_node_api::v1::{self, HealthState, Operation};
 
@@ -69,7 +69,7 @@ fn what_blocks_a_node_is_shown_of_it_of_its_rollout_and_of_its_pool() {
 fn what_is_wrong_with_a_canary_is_shown_beside_the_denial() {
     let (mut scene, canary) = with_a_canary(3);
     let reasons = vec!["the unit app.service failed".to_owned()];
-    scene.says(canary).health = Some(v1::Health { state: HealthState::Ill.into(), seconds: 90, reasons });
+    scene.says(canary).health = Some(v1::Health { state: HealthState::Ill.into(), seconds: 120, reasons });
     for _ in 0..2 {
         let [_, rollout, pool] = messages(&scene, canary);
         for message in [rollout, pool] {
@@ -122,4 +122,48 @@ fn a_refusal_of_a_node_that_is_passed_over_is_shown_in_each_round() {
     let other = status(&scene, "the node refuses (busy)");
     assert!(other.message.ends_with(" (the node refuses (busy))") && !other.message.contains(why), "{other:?}");
     assert!(!told(&scene, &scene.round(), 0).message.contains("refuses"), "it is not asked any more");
+}
+
+/// Who types the name of a Rollout, or the UID of one that is gone, must hear that nothing follows.
+#[test]
+fn a_persons_word_about_no_rollout_is_told() {
+    let mut scene = staged(2);
+    scene.policy("careful", json!({ "approval": "EachWave" }));
+    let metadata = scene.objects.rollouts[0].metadata.clone();
+    let (uid, name) = (metadata.uid.unwrap(), metadata.name.unwrap());
+    let plan = scene.objects.rollouts[0].spec.plan.hash;
+    let with = |uid: &str, until: &str| {
+        let word = |more: Value| {
+            let mut word = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
+            word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            word
+        };
+        [
+            ("abort", word(json!({}))),
+            ("runNow", word(json!({ "until": until }))),
+            ("approval", word(json!({ "plan": plan, "wave": 1 }))),
+        ]
+    };
+    let message = |scene: &Scene| report::pool(scene.round().pools["p"].as_ref().unwrap(), None, now()).message;
+    let (open, over) = ("2026-06-01T13:00:00Z", "2026-06-01T11:00:00Z");
+    for (field, word) in with(&name, open) {
+        scene.pool("p", json!({ "policies": ["careful"], field: word }));
+        let told = format!("spec.{field} names {name:?}, which is the UID of no Rollout of this pool: ");
+        assert!(message(&scene).contains(&told), "{}", message(&scene));
+        // It is the Rollout of another pool.
+        let other = scene.objects.rollouts[0].clone();
+        scene.objects.rollouts.push(other);
+        scene.objects.rollouts[1].metadata.uid = Some(name.clone());
+        scene.objects.rollouts[1].spec.plan.pool = "q".to_owned();
+        assert!(message(&scene).contains(&told), "{}", message(&scene));
+        scene.objects.rollouts.pop();
+    }
+    // It is one of this pool's; or it would have no effect any more.
+    let none = with(&name, over).into_iter().filter(|(field, _)| *field == "runNow");
+    for (field, word) in with(&uid, open).into_iter().chain(none) {
+        scene.pool("p", json!({ "policies": ["careful"], field: word }));
+        assert!(!message(&scene).contains("of no Rollout"), "{}", message(&scene));
+    }
+    scene.pool("p", json!({ "approval": with(&name, open)[2].1 }));
+    assert!(!message(&scene).contains("of no Rollout"), "no policy asks for it: {}", message(&scene));
 }

@@ -3,10 +3,11 @@
 use jiff::ToSpan as _;
 use serde_json::json;
 use slipway_fleet::{observed_node::NoReport, report};
-use slipway_node_api::v1::HealthState;
+use slipway_node_api::v1::{HealthState, SlotState};
+use slipway_rollout::decide::{Action, Decision};
 
 use super::{
-    attacks::{arrive, keep, with_a_canary},
+    attacks::{arrive, keep, told, with_a_canary},
     scene::{NEW, Scene, now, payload},
 };
 
@@ -157,4 +158,69 @@ fn clocks_that_differ_blame_no_canary_for_more_than_once() {
     }
     let status = scene.objects.rollouts[0].status.clone().unwrap();
     assert!(status.paused.is_none() && status.interruption.is_none_or(|of| of.times == 1));
+}
+
+fn decision(scene: &Scene) -> Decision {
+    scene.round().pools["p"].as_ref().unwrap().decision.clone()
+}
+
+fn denies(scene: &Scene) -> bool {
+    decision(scene).steps.iter().any(|step| matches!(step, Action::Deny { .. }))
+}
+
+/// A kubelet that was started anew, or a Node that is `Unknown` until its kubelet has posted again.
+#[test]
+fn a_canary_that_is_ill_in_one_look_begins_its_soak_anew_and_denies_nothing() {
+    let (mut scene, canary) = with_a_canary(3);
+    let round = scene.round();
+    keep(&mut scene, &round);
+    assert!(scene.objects.rollouts[0].status.as_ref().unwrap().soaking_since.is_some());
+    let health = scene.says(canary).health.as_mut().unwrap();
+    health.set_state(HealthState::Ill);
+    (health.seconds, health.reasons) = (0, vec!["the Node is not ready".to_owned()]);
+    assert!(!denies(&scene), "{:?}", decision(&scene).steps);
+    assert_eq!(decision(&scene).interruption.map(|of| of.times), Some(1));
+    // Who stays ill is bad.
+    scene.says(canary).health.as_mut().unwrap().seconds = 120;
+    assert!(denies(&scene));
+}
+
+/// After a denial that people do not believe they upgrade a node by hand, and confirm it when it is well.
+#[test]
+fn a_trial_that_a_person_has_begun_denies_no_payload() {
+    let (mut scene, canary) = with_a_canary(3);
+    scene.says(canary).disk.as_mut().unwrap().slots[1].state = Some(SlotState::Tried.into());
+    let health = scene.says(canary).health.as_mut().unwrap();
+    health.set_state(HealthState::Ill);
+    (health.seconds, health.reasons) = (600, vec!["the system that runs is on trial".to_owned()]);
+    assert!(!denies(&scene), "{:?}", decision(&scene).steps);
+    let round = scene.round();
+    let told = told(&scene, &round, canary);
+    assert!(told.reason == "Busy" && told.message.contains("on trial"), "{told:?}");
+    assert!(round.ledger.grants.is_empty(), "the others wait for it");
+    // It is confirmed, and as ill as it was.
+    scene.says(canary).disk.as_mut().unwrap().slots[1].state = Some(SlotState::Good.into());
+    assert!(denies(&scene));
+}
+
+/// An autoscaler takes a node away that was upgraded and well.
+#[test]
+fn a_canary_that_goes_in_its_soak_is_said_to_have_gone() {
+    let (mut scene, canary) = with_a_canary(3);
+    let message = |scene: &Scene| report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    let gone = "wave 1 cannot soak: its canaries are gone, and one of them had begun";
+    let node = scene.objects.nodes.remove(canary);
+    for status in [json!({ "soakingSince": now() }), json!({ "tried": "0" })] {
+        scene.objects.rollouts[0].status = serde_json::from_value(status).unwrap();
+        assert!(message(&scene).contains(gone), "{}", message(&scene));
+    }
+    // One that never began tried nothing; and who is left out while it is there did not go.
+    let none = "no node of wave 1 tried the payload";
+    scene.objects.rollouts[0].status = None;
+    assert!(message(&scene).contains(none), "{}", message(&scene));
+    scene.objects.nodes.insert(canary, node);
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "soakingSince": now(), "tried": "0" })).unwrap();
+    let skip = json!([{ "node": format!("n{canary}"), "who": "eve", "why": "on loan" }]);
+    scene.pool("p", json!({ "policies": ["x"], "skip": skip }));
+    assert!(message(&scene).contains(none), "{}", message(&scene));
 }

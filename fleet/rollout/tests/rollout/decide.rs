@@ -50,6 +50,12 @@ pub fn arrive(facts: &mut Facts, n: usize) {
     report(facts, n).runs = NEW;
 }
 
+/// Node `n` has not been well for as long as a canary may be so.
+pub fn fall_ill(facts: &mut Facts, n: usize) {
+    let report = report(facts, n);
+    (report.well, report.since) = (false, noon() - 2.minutes());
+}
+
 /// Node `n` holds a grant. Its token.
 pub fn hold(facts: &mut Facts, n: usize) -> u64 {
     let (ledger, token) = facts.ledger.grant(&facts.nodes[n].node, &limits(1000, 999), noon()).unwrap();
@@ -207,7 +213,7 @@ fn a_bad_canary_denies_the_payload_and_stops_everything() {
         hold(&mut fleet, 1);
         let what = if is_ill {
             arrive(&mut fleet, 0);
-            report(&mut fleet, 0).well = false;
+            fall_ill(&mut fleet, 0);
             format!("the canary {} runs it, and is not well", name(&fleet, 0))
         } else {
             report(&mut fleet, 0).failed = failed("no boot");
@@ -241,7 +247,7 @@ fn all_nodes_of_a_step_are_canaries_also_those_of_another_role() {
         (0..3).for_each(|n| arrive(&mut fleet, n));
         fleet.passed = 1;
         if is_ill {
-            report(&mut fleet, 0).well = false;
+            fall_ill(&mut fleet, 0);
         } else {
             report(&mut fleet, 0).runs = OLD;
             report(&mut fleet, 0).failed = failed("no boot");

@@ -11,7 +11,7 @@ use slipway_rollout::{
 };
 
 use crate::{
-    decide::{arrive, canary, four, granted, hold, look, name, report, two_at_once, why},
+    decide::{arrive, canary, fall_ill, four, granted, hold, look, name, report, two_at_once, why},
     noon,
     window::window,
 };
@@ -115,7 +115,7 @@ fn an_unknown_fate_of_one_canary_saves_no_payload_that_another_one_denies() {
         assert_eq!(denial(&fleet), None);
         if is_ill {
             arrive(&mut fleet, 1);
-            report(&mut fleet, 1).well = false;
+            fall_ill(&mut fleet, 1);
         } else {
             report(&mut fleet, 1).failed = failure(FailureEvidence::AfterReboot);
         }
@@ -139,4 +139,23 @@ fn an_unknown_fate_of_one_canary_saves_no_payload_that_another_one_denies() {
         report(&mut fleet, 3).failed = failure(FailureEvidence::AfterReboot);
         assert!(denial(&fleet).is_some_and(|why| why.contains("2 are enough")), "{:?}", denial(&fleet));
     }
+}
+
+/// Its kubelet was started anew, or an API server was away: nobody else is to pay for a look at that moment.
+#[test]
+fn a_canary_that_is_ill_for_a_moment_denies_nothing_and_holds_back_the_others() {
+    let mut fleet = four(canary());
+    arrive(&mut fleet, 0);
+    (fleet.soaking_since, report(&mut fleet, 0).well) = (Some(noon() - 30.minutes()), false);
+    for seconds in [0, 119] {
+        report(&mut fleet, 0).since = noon() - seconds.seconds();
+        let decision = look(&fleet);
+        assert_eq!((decision.steps, decision.soaks, decision.soaking_since), (vec![], None, None), "{seconds}");
+        assert_eq!(decision.interruption.map(|of| of.times), Some(1), "its soak begins anew");
+    }
+    report(&mut fleet, 0).since = noon() - 120.seconds();
+    assert!(matches!(look(&fleet).steps[0], Action::Deny { .. }));
+    // A clock that is behind denies nothing before its time.
+    report(&mut fleet, 0).since = noon() + 1.hours();
+    assert_eq!(look(&fleet).steps, []);
 }

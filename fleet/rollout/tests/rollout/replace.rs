@@ -12,7 +12,7 @@ use slipway_rollout::{
 
 use crate::{
     NEW, OLD, control_plane,
-    decide::{canary, four, outside, rollout, two_at_once, why},
+    decide::{canary, fall_ill, four, outside, rollout, two_at_once, why},
     limits, noon, staged, worker,
 };
 
@@ -252,7 +252,8 @@ fn canaries_that_were_replaced_soak_and_fall_ill_as_others_do() {
     turn(&mut fleet);
     let (decision, _) = turn(&mut fleet);
     assert!(decision.soaks.is_some() && fleet.ledger.grants.is_empty(), "{decision:?}");
-    fleet.nodes.last_mut().unwrap().report.as_mut().unwrap().well = false;
+    let last = fleet.nodes.len() - 1;
+    fall_ill(&mut fleet, last);
     turn(&mut fleet);
     assert_eq!(fleet.denied.as_deref(), Some("the canary x-1 runs it, and is not well"));
 }

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use slipway_rollout::{
     attempts::{Attempts, History},
     decide::{Action, decide},
-    facts::{Facts, RollbackPolicy, RollbackState, WindowOverride},
+    facts::{Facts, Failure, FailureEvidence, Retry, RollbackPolicy, RollbackState, WindowOverride},
     ledger::Proof,
     places::Places,
     plan::Order,
@@ -161,6 +161,43 @@ fn who_returns_later_is_told_so_only_if_it_does() {
     // It has obeyed that grant, and says itself what came of it.
     report(&mut fleet, 0).token = 1;
     assert_eq!(granted(&fleet), [1, 0]);
+}
+
+/// A PodDisruptionBudget keeps a pod until the time for the drain is over: it is repeated as on the way forward, and others have
+/// their turn meanwhile.
+#[test]
+fn who_ended_before_the_reboot_goes_back_in_the_next_window() {
+    let mut fleet = denied(Policy::default());
+    let uid = fleet.nodes[0].node.uid.clone();
+    let mut token = hold(&mut fleet, 0);
+    for _ in 0..7 {
+        let kept = Failure { evidence: FailureEvidence::BeforeReboot, why: "default/db-0".to_owned() };
+        (report(&mut fleet, 0).token, report(&mut fleet, 0).failed) = (token, Some(kept));
+        let decision = look(&fleet);
+        assert_eq!(decision.steps[0], Action::Free { uid: uid.clone(), proof: Proof::Well { token } });
+        assert!(decision.attempts.nodes[&uid].deferred && !decision.finished);
+        assert_eq!(granted(&fleet), [1], "others go first");
+        fleet.ledger = fleet.ledger.free(&uid, &Proof::Well { token }).unwrap();
+        (fleet.attempts, fleet.retry) = (decision.attempts, decision.retry);
+        assert_eq!(granted(&fleet), [1], "it is remembered");
+        let told = "its last attempt to go back ended before its reboot, and is repeated from 2026-06-01T13:00:00Z on: \
+                    default/db-0";
+        assert_eq!(why(&fleet, 0), told);
+        // The other one cannot: then nobody goes before that time.
+        let mut alone = fleet.clone();
+        report(&mut alone, 1).rollback = RollbackState::Unavailable;
+        assert_eq!(granted(&alone), Vec::<usize>::new());
+        // The time has come.
+        alone.retry = fleet.retry.map(|retry| Retry { from: noon(), ..retry });
+        assert_eq!(granted(&alone), [0]);
+        fleet.retry = look(&alone).retry;
+        token = hold(&mut fleet, 0);
+        let again = Action::Return { uid: uid.clone(), token };
+        assert!(look(&fleet).steps.contains(&again), "{:?}", look(&fleet).steps);
+    }
+    // It goes back at last.
+    (report(&mut fleet, 0).token, report(&mut fleet, 0).runs, report(&mut fleet, 0).failed) = (token, OLD, None);
+    assert_eq!(look(&fleet).steps[0], Action::Free { uid, proof: Proof::Well { token } });
 }
 
 #[test]
