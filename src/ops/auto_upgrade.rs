@@ -19,9 +19,11 @@ use slipway_core::{
 
 use super::{ChangeOptions, DiskRequest, installed_disk, payload, refused, source_failure, upgrade};
 use crate::{
-    device,
+    device::{self, RateLimiter},
     error::{Failure, OrFail as _},
+    execute::{Slots, old_of},
     payload::{ChecksumPolicy, SourceRef, image::Inspection, registry::Registry},
+    probe,
     tools::{ToolError, systemd},
 };
 
@@ -147,7 +149,14 @@ fn upgraded(
     let planned =
         |payload: &PayloadFacts| advance_with(system, upgrade::if_undamaged(&upgrade, payload, &firmware, system));
     let starts_nothing = |payload: &PayloadFacts| !matches!(planned(payload), Ok(Advance::Reboot { .. }));
-    let facts = facts.look_until(policy, Inspection::Declared, starts_nothing, None, None, observer)?.facts;
+    let facts = {
+        // As an upgrade reads it: what the slots hold is not fetched, and the rest no faster than it may be.
+        let disk = request.disk.look()?;
+        let (files, slots) = (probe::slot_files(&disk, &system.gpt), Slots(&disk));
+        let (old, limiter) = (old_of(&files, &slots), upgrade.limit_rate.map(RateLimiter::new));
+        let limiter = limiter.as_ref();
+        facts.look_until(policy, Inspection::Declared, starts_nothing, Some(&old), limiter, observer)?.facts
+    };
     let planned = planned(&facts);
     decision = planned.map_err(|refusals| refused(refusals, &request.disk.path.display().to_string()))?;
     let mut report = report(request, found, Some(image), decision);

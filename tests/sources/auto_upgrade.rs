@@ -10,27 +10,33 @@ use std::{
     net::TcpStream,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{DEPENDENCY, ENVIRONMENT, INPUT, INSTALL},
     files,
-    images::{Layout, Pack, built},
+    images::{Layer, Layout, Pack, built, dirs},
     port::free_port,
     project,
     registry::{self, Debian, server::Server},
     world::{Content, Node, Outcome, World, installer, installer_path, json_of, noise, tool},
 };
 
-/// Hands every request on, and remembers it.
-fn recorder(to: u16) -> Server {
+/// Hands every request on, and remembers it. It counts the bytes that come back.
+fn recorder(to: u16, sent: Arc<AtomicU64>) -> Server {
     Server::new(move |request, out| {
         let mut server = TcpStream::connect(("127.0.0.1", to))?;
         let headers = request.headers.iter().filter(|(name, _)| name != "connection");
         let headers: String = headers.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         write!(server, "{} {} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n", request.method, request.target)?;
-        io::copy(&mut server, out).map(drop)
+        sent.fetch_add(io::copy(&mut server, out)?, Ordering::Relaxed);
+        Ok(())
     })
 }
 
@@ -40,6 +46,7 @@ struct Fleet<'w> {
     node: Node<'w>,
     registry: Debian,
     seen: Server,
+    sent: Arc<AtomicU64>,
 }
 
 impl<'w> Fleet<'w> {
@@ -48,8 +55,9 @@ impl<'w> Fleet<'w> {
         let dir = world.path("registry");
         fs::create_dir_all(&dir).unwrap();
         let registry = Debian::new(&dir, &registry::Image::new(), "", "", &["--dest-tls-verify=false"]);
-        let seen = recorder(registry.port);
-        let fleet = Fleet { world, node, registry, seen };
+        let sent = Arc::default();
+        let seen = recorder(registry.port, Arc::clone(&sent));
+        let fleet = Fleet { world, node, registry, seen, sent };
         fleet.programs();
         fleet.configure("");
         fleet
@@ -85,14 +93,17 @@ impl<'w> Fleet<'w> {
         index["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned()
     }
 
-    /// The same of an image that is prepared for delta upgrades, whose squashfs is nothing but these bytes.
-    fn push_prepared(&self, version: &str, squashfs: Vec<u8>) {
+    /// The same of an image that is prepared for delta upgrades, whose squashfs is nothing but these bytes. It has
+    /// some layers more.
+    fn push_prepared(&self, version: &str, squashfs: Vec<u8>, more: Vec<Layer>) {
         let payload = &self.node.next;
         payload.write("rootfs.squashfs", files::squashfs(squashfs));
         payload.write("os-release", format!("ID=test\nVERSION_ID={version}\n"));
         payload.checksum().succeeds();
-        let layout = Layout::new(&self.path(version));
-        built(payload.dir(), Pack::Gzip).write(&layout, "1");
+        let layout = Layout::new(&self.path(&format!("{version}-{}", more.len())));
+        let mut image = built(payload.dir(), Pack::Gzip);
+        image.layers.extend(more);
+        image.write(&layout, "1");
         let (source, to) =
             (format!("{}:1", layout.source()), format!("docker://127.0.0.1:{}/os:stable", self.registry.port));
         Outcome::of(&mut installer(["chunk", &source, "--progress=none"])).succeeds();
@@ -212,15 +223,45 @@ fn what_the_slots_hold_is_not_fetched_again() {
     let world = World::new();
     let fleet = Fleet::new(&world);
     let mut squashfs = noise(7, 1 << 20);
-    fleet.push_prepared("1.3.0", squashfs.clone());
+    fleet.push_prepared("1.3.0", squashfs.clone(), vec![]);
     fleet.run('A', false, &[]).succeeds();
     fleet.node.grub_tries();
     fleet.node.run('B', true, &["confirm"]).succeeds();
     squashfs.drain(300_000..300_007);
-    fleet.push_prepared("1.3.1", squashfs);
+    fleet.push_prepared("1.3.1", squashfs.clone(), vec![]);
     let change = fleet.run('B', false, &[]).succeeds().json()["change"].clone();
     let moved = |name: &str| change[name].as_u64().unwrap();
     assert!(moved("bytes_reused") > 900_000 && moved("bytes_fetched") < 300_000, "{change}");
+    // While that waits for its reboot, the tag moves to another image of the same payload: each call reads it.
+    fleet.push_prepared("1.3.1", squashfs, vec![Layer::new(dirs().end(), Pack::Gzip)]);
+    for _ in 0..2 {
+        fleet.sent.store(0, Ordering::Relaxed);
+        assert_eq!(fleet.decides('B', false).0["decision"], json!({"next": "reboot", "slot": "A"}));
+        let sent = fleet.sent.load(Ordering::Relaxed);
+        assert!(sent < 300_000, "{sent} bytes were fetched");
+    }
+}
+
+/// Also for a question that writes nothing.
+#[test]
+fn a_waiting_slot_is_asked_about_no_faster_than_it_may_be() {
+    let world = World::new();
+    let fleet = Fleet::new(&world);
+    fleet.push("1.3.0", 7);
+    fleet.run('A', false, &[]).succeeds();
+    // The same payload in another image, of which nothing can be reused.
+    let layout = Layout::new(&fleet.path("again"));
+    let mut image = built(fleet.node.next.dir(), Pack::Gzip);
+    image.layers.push(Layer::new(dirs().end(), Pack::Gzip));
+    image.write(&layout, "1");
+    let to = format!("docker://127.0.0.1:{}/os:stable", fleet.registry.port);
+    let source = format!("{}:1", layout.source());
+    Outcome::of(&mut installer(["push", &source, &to, "--plain-http", "--progress=none"])).succeeds();
+    fleet.configure("limit_rate = \"1MiB\"");
+    let began = Instant::now();
+    assert_eq!(fleet.decides('A', false).0["decision"], json!({"next": "reboot", "slot": "B"}));
+    // It has more than 1 MiB, and what comes at once is a part of a second.
+    assert!(began.elapsed() > Duration::from_millis(700), "{:?}", began.elapsed());
 }
 
 /// The slot does not know its image, or the image was made anew around the same payload.

@@ -81,6 +81,27 @@ fn an_index_comes_with_all_its_images_and_signatures() {
     assert_eq!(again["kept_bytes"], report["sent_bytes"]);
 }
 
+/// The signature is of the index, which only one image of came here: whatever machine this runs on.
+#[test]
+fn signatures_that_stay_behind_are_named() {
+    let world = listed();
+    let (layout, index, _) = layout_of_two(&world);
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    Outcome::of(&mut installer(["sign", &layout.source(), "--key", &signer.private(), "--progress=none"])).succeeds();
+    let debian = empty(&world, "", "");
+    let to = |name: &str| format!("docker://127.0.0.1:{}/a/{name}:1", debian.port);
+    push(&layout, &to("both"), &["--plain-http"]).succeeds();
+    for arch in ["amd64", "arm64"] {
+        let one = Layout::new(&world.path(arch));
+        let (from, arch_flag) = (to("both"), format!("--arch={arch}"));
+        let pull = ["pull", &from, &one.source(), &arch_flag, "--plain-http", "--progress=none"];
+        Outcome::of(&mut installer(pull)).succeeds();
+        let report = push(&one, &to(arch), &["--plain-http"]).succeeds().json();
+        let says = format!("{index}: it is signed, and is not all here: its signatures stay behind");
+        assert_eq!((&report["signatures"], &report["left_behind"]), (&json!(0), &json!([says])), "{arch}");
+    }
+}
+
 /// A blob that is damaged is never published, and the tag stays where it is.
 #[test]
 fn the_tag_moves_last() {

@@ -14,6 +14,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use slipway_fleet_objects::kubernetes_upgrade::KubernetesUpgradeStatus;
+use slipway_rollout::ledger::Ledger;
 
 /// The longest round that has a bucket of its own is 2 minutes; a round over 10,000 nodes takes some seconds.
 const ROUND_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 120.0];
@@ -228,7 +229,7 @@ impl Metrics {
     }
 
     /// Set the metrics of all pools, and of the ledger.
-    pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, epoch: u64) {
+    pub fn pools(&self, pools: &BTreeMap<String, PoolMetrics>, ledger: &Ledger) {
         let own_certificate = *self.own_certificate.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         for family in [&now.grants, &now.budget, &now.failures, &now.refused, &now.stopped] {
@@ -262,12 +263,8 @@ impl Metrics {
                 set(&now.nodes.get_or_create(&in_state(state)), *count);
             }
         }
-        now.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
-    }
-
-    /// Records whether an upgrade of Kubernetes has claimed the ledger.
-    pub fn ledger_claimed(&self, is_so: bool) {
-        self.now().claimed.set(i64::from(is_so));
+        now.epoch.set(i64::try_from(ledger.epoch).unwrap_or(i64::MAX));
+        now.claimed.set(i64::from(ledger.kubernetes.is_some()));
     }
 
     /// Set the choices of all channels: name and version.

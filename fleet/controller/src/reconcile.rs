@@ -133,6 +133,23 @@ impl Controller {
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Requeue::Now;
         }
+        if self.make_rollouts(&round, &mut refused).await? {
+            again = Requeue::Now;
+        }
+        for (pool, why) in &refused {
+            tracing::error!(pool, "{why}");
+        }
+        self.cluster
+            .metrics()
+            .pools(&pool_metrics::of(&round, &members, &readings, (&answers, &refused)), &round.ledger);
+        self.page.set(page(&round, &members, &readings, (&answers, &refused), now));
+        self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
+        Ok(again)
+    }
+
+    /// Whether one was made. What the API server refuses is the pool's own trouble, and the others go on.
+    async fn make_rollouts(&self, round: &Round, refused: &mut BTreeMap<String, String>) -> Result<bool> {
+        let mut is_new = false;
         for rollout in &round.new {
             match self.cluster.make_rollout(rollout).await {
                 Ok(true) => {
@@ -140,24 +157,15 @@ impl Controller {
                     tracing::info!(pool = rollout.spec.plan.pool, "made rollout {rollout_name}");
                 }
                 Ok(false) => {}
-                // That is the pool's own trouble, and the others go on.
                 Err(e @ Error::Refused { .. }) => {
                     refused.insert(rollout.spec.plan.pool.clone(), e.to_string());
                     continue;
                 }
                 Err(e) => return Err(e),
             }
-            again = Requeue::Now;
+            is_new = true;
         }
-        let epoch = round.ledger.epoch;
-        self.cluster.metrics().ledger_claimed(round.ledger.kubernetes.is_some());
-        for (pool, why) in &refused {
-            tracing::error!(pool, "{why}");
-        }
-        self.cluster.metrics().pools(&pool_metrics::of(&round, &members, &readings, (&answers, &refused)), epoch);
-        self.page.set(page(&round, &members, &readings, (&answers, &refused), now));
-        self.publish_status(observation, &members, &round, (&answers, &refused), now).await;
-        Ok(again)
+        Ok(is_new)
     }
 
     /// What the nodes say, with what they said to the requests of the last round.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, io::Read};
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
-    ImageError, ImageStore,
+    ImageError, ImageStore, chunks,
     layout::{descriptor_of, empty_index},
     names::REF_NAME,
     pull::manifest_descriptor,
@@ -57,11 +57,26 @@ impl Archive {
         let manifest = Sha256::of(&image.manifest.bytes);
         let names = image.names();
         // A registry that cannot list the documents beside an image still has the image.
-        let AllBeside { found, faults: left, unknown } = signatures::beside(&*store, &names, arch);
+        let AllBeside { found, faults: left, unknown } = signatures::beside(&*store, &names, &[arch]);
         let (parts, bytes, beside) = (Vec::new(), 0, None);
         let mut archive = Archive { store, manifest, names, parts, bytes, beside, left, unknown, arch };
-        archive.lay_out(&image, &found)?;
+        let chunks = archive.chunks(&image);
+        archive.lay_out(&image, &found, chunks)?;
         Ok(archive)
+    }
+
+    /// The indexes of chunks. They go along as blobs alone, which the layers name: a second manifest in index.json would keep
+    /// other programs from finding the image. Without one of them the image is whole.
+    fn chunks(&mut self, image: &Resolved) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for index in chunks::indexes(image.layers.iter().map(|layer| &layer.descriptor)) {
+            match chunks::read_index(&*self.store, &index) {
+                Ok(Some(bytes)) => all.push(bytes),
+                Ok(None) => self.left.push(format!("index of chunks {}: it is not in the source", index.digest())),
+                Err(error) => self.left.push(format!("index of chunks: {error}")),
+            }
+        }
+        all
     }
 
     pub fn manifest(&self) -> Sha256 {
@@ -73,7 +88,7 @@ impl Archive {
         signatures::evidence(&*self.store, &self.names, self.arch)
     }
 
-    /// Digest that changes with the signatures and attestations that come with the image; none if there are none.
+    /// Digest that changes with the signatures, attestations and indexes of chunks that come with the image; none if there are none.
     pub fn beside(&self) -> Option<Sha256> {
         self.beside
     }
@@ -103,7 +118,7 @@ impl Archive {
         Ok(())
     }
 
-    fn lay_out(&mut self, image: &Resolved, beside: &[Beside]) -> Result<(), ImageError> {
+    fn lay_out(&mut self, image: &Resolved, beside: &[Beside], chunks: Vec<Vec<u8>>) -> Result<(), ImageError> {
         let wrong = |why: String| ImageError::invalid("index.json", why);
         let mut index = empty_index()?;
         let mut own = manifest_descriptor(image)?;
@@ -119,13 +134,15 @@ impl Archive {
         }
         index.set_manifests(listed);
         let index = serde_json::to_vec(&index).map_err(|e| wrong(e.to_string()))?;
-        self.beside = (!beside.is_empty()).then(|| Sha256::of(&index));
+        let named = chunks.iter().map(|bytes| Sha256::of(bytes).to_string());
+        let all = [index.clone(), named.collect::<String>().into_bytes()].concat();
+        self.beside = (!beside.is_empty() || !chunks.is_empty()).then(|| Sha256::of(&all));
         self.document("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}".to_vec())?;
         self.document("index.json", index)?;
         self.document(&blob(self.manifest), image.manifest.bytes.clone())?;
         // Two may be the same, but each must be in the archive once.
         let mut blobs = BTreeSet::from([self.manifest]);
-        for bytes in self.documents_beside(image, beside)? {
+        for bytes in self.documents_beside(image, beside)?.into_iter().chain(chunks) {
             let digest = Sha256::of(&bytes);
             if blobs.insert(digest) {
                 self.document(&blob(digest), bytes)?;

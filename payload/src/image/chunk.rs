@@ -107,7 +107,7 @@ pub fn chunk(
     }
     let bytes = value.to_string().into_bytes();
     let digest = Sha256::of(&bytes);
-    let beside = |names: &[Sha256]| signatures::beside(&work.store, names, Arch::NATIVE).found;
+    let beside = |names: &[Sha256]| signatures::beside(&work.store, names, &Arch::ALL).found;
     let beside = || beside(&names).iter().map(|found| found.signatures).sum::<usize>();
     let signatures = if digest == before { 0 } else { beside() + attestations(&root.bytes, &names) };
     work.put(&media_type, &bytes, wanted, before)?;

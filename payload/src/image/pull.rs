@@ -1,7 +1,7 @@
 //! Copies one image into an OCI layout directory, for use without a network.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io,
     path::Path,
@@ -10,7 +10,10 @@ use std::{
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
-    ImageError, ImageStore, Layer, Local, LocalRef, chunks,
+    ImageError, ImageStore, Layer, Local, LocalRef,
+    attest::list_of,
+    chunks,
+    cosign::referrers_tag,
     layout::{Entry, Place, change_index, check_name, descriptor_of, io_error, remove_left, write, write_blob},
     mirrors::{past_mirrors, sent},
     resolve::{Resolved, media_type, resolve},
@@ -102,10 +105,14 @@ impl<'s> Pull<'s> {
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
         let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned).into())];
-        let chunks = self.copy_chunks(&blobs, &mut pulled, &mut listed);
+        let mut about = BTreeMap::<_, Vec<_>>::new();
+        let chunks = self.copy_chunks(&blobs, &mut pulled).map(|artifact| {
+            about.entry(manifest_digest).or_default().extend(artifact.clone());
+            listed.extend(artifact.map(|artifact| (artifact, Place::Unnamed)));
+        });
         // A registry that cannot list the documents beside an image still has the image. A caller that demands a
         // signature has looked before, and looks again in the copy.
-        let AllBeside { found, faults, unknown } = signatures::beside(self.store, &self.image.names(), self.arch);
+        let AllBeside { found, faults, unknown } = signatures::beside(self.store, &self.image.names(), &[self.arch]);
         (pulled.left, pulled.unknown) = (faults, unknown);
         // It is for saving traffic. Without it the image is whole.
         pulled.left.extend(chunks.err().map(|e| format!("index of chunks: {e}")));
@@ -125,8 +132,13 @@ impl<'s> Pull<'s> {
                 Err(error) => pulled.left.push(format!("signatures that the layout had: {error}")),
             }
             pulled.signatures += beside.signatures;
-            Self::write_signatures(&beside, &blobs, &mut listed)?;
+            let manifest = Self::write_signatures(&beside, &blobs)?;
+            if beside.tag.is_none() {
+                about.entry(beside.image).or_default().push(manifest.clone());
+            }
+            listed.push((manifest, beside.tag.into()));
         }
+        write_lists(there.as_ref(), &about, &blobs, &mut listed)?;
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
         change_index(dir, &[], listed)?;
         Ok(pulled)
@@ -182,11 +194,11 @@ impl<'s> Pull<'s> {
         }
     }
 
-    /// Copies the indexes of chunks, and what holds them in a registry.
-    fn copy_chunks(&self, blobs: &Path, pulled: &mut Pulled, listed: &mut Vec<Entry>) -> Result<(), ImageError> {
+    /// Copies the indexes of chunks, and the manifest that holds them in a registry.
+    fn copy_chunks(&self, blobs: &Path, pulled: &mut Pulled) -> Result<Option<Descriptor>, ImageError> {
         let indexes = chunks::indexes(self.image.layers.iter().map(|layer| &layer.descriptor));
         if indexes.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         for index in &indexes {
             self.copy(index, blobs, &mut |_| {})?.count(pulled);
@@ -195,17 +207,15 @@ impl<'s> Pull<'s> {
         for bytes in [chunks::empty()?.1, &artifact.bytes] {
             write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
         }
-        listed.push((descriptor_of(&artifact.media_type, &artifact.bytes)?, Place::Unnamed));
-        Ok(())
+        descriptor_of(&artifact.media_type, &artifact.bytes).map(Some)
     }
 
     /// Write the image's signatures: a manifest and its blobs.
-    fn write_signatures(beside: &Beside, blobs: &Path, listed: &mut Vec<Entry>) -> Result<(), ImageError> {
+    fn write_signatures(beside: &Beside, blobs: &Path) -> Result<Descriptor, ImageError> {
         for bytes in beside.blobs.iter().chain([&beside.manifest]) {
             write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
         }
-        listed.push((descriptor_of(&MediaType::ImageManifest, &beside.manifest)?, beside.tag.clone().into()));
-        Ok(())
+        descriptor_of(&MediaType::ImageManifest, &beside.manifest)
     }
 
     /// If an index is signed, the index comes along as a blob, because it says that the manifest is one of it.
@@ -219,6 +229,24 @@ impl<'s> Pull<'s> {
             None => Ok(()),
         }
     }
+}
+
+/// Lists what has no name under the tag of what it is about, beside all that the layout has about that: other programs copy
+/// names alone.
+fn write_lists(
+    layout: Option<&Local>,
+    about: &BTreeMap<Sha256, Vec<Descriptor>>,
+    blobs: &Path,
+    listed: &mut Vec<Entry>,
+) -> Result<(), ImageError> {
+    for (subject, new) in about.iter().filter(|(_, new)| !new.is_empty()) {
+        let mut all = layout.map_or(Ok(vec![]), |layout| layout.referrers(*subject).map(|listing| listing.found))?;
+        all.extend(new.iter().cloned());
+        let list = list_of(&referrers_tag(*subject), &all)?;
+        write(&blobs.join(Sha256::of(&list.bytes).to_string()), &list.bytes)?;
+        listed.push((descriptor_of(&list.media_type, &list.bytes)?, list.tag.into()));
+    }
+    Ok(())
 }
 
 /// Keep the signatures that the layout has under the same tag: they may have been made there.

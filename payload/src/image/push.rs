@@ -57,7 +57,7 @@ pub fn push(
         put => put?,
     }
     let names = image.names();
-    let AllBeside { found, faults, unknown } = signatures::beside(&*image.store, &names, Arch::NATIVE);
+    let AllBeside { found, faults, unknown } = signatures::beside(&*image.store, &names, &Arch::ALL);
     pushed.left.extend(faults);
     // An unreadable signature must not let the image be published without it.
     unknown.map_or(Ok(()), Err)?;

@@ -26,7 +26,7 @@ const MAX_INDEXES: usize = 1000;
 /// All that is signed of an image which has these digests: that of the index and that of the manifest.
 pub fn evidence(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> Evidence {
     let mut reader = Reader::new(store);
-    let images = names(&mut reader, images, arch);
+    let images = names(&mut reader, images, &[arch]);
     let holders = reader.holders(&images);
     let mut found = signatures(&mut reader, &holders);
     found.sort_by_key(|(order, _)| *order);
@@ -44,17 +44,17 @@ pub fn evidence(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> Eviden
 }
 
 /// All digests by which a signature may name the image.
-fn names(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256> {
+fn names(reader: &mut Reader, images: &[Sha256], arches: &[Arch]) -> Vec<Sha256> {
     let mut names = images.to_vec();
     names.dedup();
-    names.extend(indexes_of(reader, images, arch));
+    names.extend(indexes_of(reader, images, arches));
     names
 }
 
 /// Indexes that `pull` has left in a layout together with their signatures, and of which one of these manifests is the
-/// image for this architecture. A signature of such an index covers the digest of the manifest, and no other one is
+/// image for one of these architectures. A signature of such an index covers the digest of the manifest, and no other one is
 /// installed from it.
-fn indexes_of(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256> {
+fn indexes_of(reader: &mut Reader, images: &[Sha256], arches: &[Arch]) -> Vec<Sha256> {
     let store = reader.store;
     let signed = match store.signed() {
         Ok(signed) => signed,
@@ -74,8 +74,8 @@ fn indexes_of(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256>
             }
         };
         let names = |index: ImageIndex| {
-            let chosen = choose(&index, arch, "").and_then(sha256_of);
-            chosen.is_ok_and(|digest| images.contains(&digest))
+            let chosen = |arch: &Arch| choose(&index, *arch, "").and_then(sha256_of);
+            arches.iter().filter_map(|arch| chosen(arch).ok()).any(|digest| images.contains(&digest))
         };
         if Sha256::of(&bytes) == digest && parse_document(&bytes).is_ok_and(names) {
             indexes.push(digest);
@@ -180,10 +180,11 @@ pub struct AllBeside {
 }
 
 /// The signatures of an image as they are stored, not verified. Data that is no signature stays where it is: any person
-/// may have put it there, in any size.
-pub fn beside(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> AllBeside {
+/// may have put it there, in any size. An index that is signed counts if it has one of the images for one of `arches`:
+/// who moves an image as it is, for whatever machine, names all.
+pub fn beside(store: &dyn ImageStore, images: &[Sha256], arches: &[Arch]) -> AllBeside {
     let mut reader = Reader::new(store);
-    let images = names(&mut reader, images, arch);
+    let images = names(&mut reader, images, arches);
     let holders = reader.holders(&images);
     let mut blobs: Vec<_> = holders.iter().map(|_| Vec::new()).collect();
     let layers = |(n, holder): (usize, _)| Holder::signatures(holder).map(move |(place, layer)| (n, place, layer));

@@ -144,11 +144,42 @@ fn a_container_image_brings_its_signatures() {
     }
     inspect(&said.trusted()).exits(INPUT).says(&["it is an attestation (https://cyclonedx.org/bom)"]);
     assert_eq!(inspect("--progress=none").succeeds().json()["signatures"].as_array().unwrap().len(), 3);
-    // Others read it, too.
-    assert_eq!(tool!("skopeo", "inspect", "--format={{.Digest}}", format!("{source}:image")).trim(), digest);
+    // Others read it, too, and make of it an archive of the image alone, which needs no name.
+    let plain = format!("oci-archive:{}", world.path("plain.tar").display());
+    tool!("skopeo", "copy", "--insecure-policy", "--preserve-digests", format!("{source}:image"), &plain);
+    for image in [&format!("{source}:image"), &plain] {
+        assert_eq!(tool!("skopeo", "inspect", "--format={{.Digest}}", image).trim(), digest);
+    }
     // Without signatures it is another medium.
     let plain = Layout::new(&world.path("plain"));
     built(world.payload.dir(), Pack::Gzip).write(&plain, "1");
     let second = live(&world, "pxe", &world.path("2.tar"), &[&format!("--container={}", plain.source())]).succeeds();
     assert_ne!(first["medium"], second.json()["medium"]);
+}
+
+/// Its layers name the index of chunks, so that is there, too; and the image is still the only one.
+#[test]
+fn a_prepared_image_brings_its_index() {
+    let world = World::new();
+    checksum(&world);
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let image = format!("{}:1", layout.source());
+    let report = Outcome::of(&mut installer(["chunk", &image, "--progress=none", "--output=json"])).succeeds().json();
+    let container = format!("--container={image}");
+    let (medium, with) = made(&world, "pxe", "1.tar", &[&container]);
+    let archive = carried(&world, "pxe", &medium).join("image.tar");
+    let source = format!("oci-archive:{}", archive.display());
+    assert_eq!(
+        tool!("skopeo", "inspect", "--format={{.Digest}}", &source).trim(),
+        format!("sha256:{}", report["digest"].as_str().unwrap())
+    );
+    let to = format!("oci:{}:1", world.path("copy").display());
+    let pulled = Outcome::of(&mut installer(["pull", &source, &to, "--progress=none", "--output=json"])).succeeds();
+    assert_eq!(pulled.json()["left_behind"], serde_json::json!([]), "{}", pulled.stdout);
+    // One that is gone is told, and makes another medium.
+    fs::remove_file(layout.path(&format!("sha256:{}", report["layers"][0]["index"].as_str().unwrap()))).unwrap();
+    let out = world.path("2.tar");
+    let without = live(&world, "pxe", &out, &[&container]).succeeds();
+    assert_ne!(without.json()["medium"], with["medium"]);
 }

@@ -239,6 +239,28 @@ fn signatures_are_made_afterwards() {
     slot_b_is_next(&node);
 }
 
+/// For whichever architecture the image is that was pulled of an index.
+#[test]
+fn signatures_of_the_index_that_it_came_from_are_told() {
+    let world = World::new();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let layout = Layout::new(&world.path("both"));
+    let images = ["amd64", "arm64"].map(|arch| {
+        let kernel = images::Tar::new().file(&format!("usr/install/{arch}/vmlinuz"), arch.as_bytes()).end();
+        let image = images::Image { arch, ..images::Image::new(vec![images::Layer::new(kernel, Pack::Gzip)]) };
+        (image.write_blobs(&layout), arch)
+    });
+    layout.tag("1", &layout.nested(&images.each_ref().map(|(image, arch)| (image, *arch))));
+    let (source, key) = (format!("{}:1", layout.source()), signer.private());
+    Outcome::of(&mut installer(["sign", &source, "--key", &key, "--progress=none"])).succeeds();
+    for arch in ["amd64", "arm64"] {
+        let one = Layout::new(&world.path(arch));
+        let (to, arch_flag) = (format!("{}:1", one.source()), format!("--arch={arch}"));
+        Outcome::of(&mut installer(["pull", &source, &to, &arch_flag, "--progress=none"])).succeeds();
+        assert_eq!(chunk(&one)["old_signatures"], 1, "{arch}");
+    }
+}
+
 /// It lies beside the prepared image, as the index does, and takes nothing away.
 #[test]
 fn what_is_attested_of_it_goes_along() {
@@ -290,19 +312,34 @@ fn push_and_pull_carry_it() {
     assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
 }
 
-/// Two copies: the image, and what is listed beside it.
+/// Two copies: the image, and what is listed beside it. From where it was prepared, and from where that was pulled to.
 #[test]
 fn skopeo_carries_it() {
-    let world = World::new();
-    let (node, layout) = prepared(&world);
-    let digest = chunk(&layout)["digest"].as_str().unwrap().to_owned();
-    let debian = registry_with(&world.path("registry"), &layout, "", "", &[]);
+    for is_pulled in [false, true] {
+        let world = World::new();
+        let (node, mut layout) = prepared(&world);
+        let digest = chunk(&layout)["digest"].as_str().unwrap().to_owned();
+        if is_pulled {
+            let copy = Layout::new(&world.path("copy"));
+            let [from, to] = [&layout, &copy].map(|layout| format!("{}:1", layout.source()));
+            // Once more changes nothing.
+            for _ in 0..2 {
+                Outcome::of(&mut installer(["pull", &from, &to, "--progress=none"])).succeeds();
+            }
+            layout = copy;
+        }
+        by_skopeo(&world, &node, &layout, &digest);
+    }
+}
+
+fn by_skopeo(world: &World, node: &super::Node, layout: &Layout, digest: &str) {
+    let debian = registry_with(&world.path("registry"), layout, "", "", &[]);
     let beside = format!("sha256-{digest}");
     let (from, to) =
         (format!("{}:{beside}", layout.source()), format!("docker://127.0.0.1:{}/os:{beside}", debian.port));
     let copy = ["copy", "--insecure-policy", "--all", "--preserve-digests", "--dest-tls-verify=false"];
     run("skopeo", &[&copy[..], &[&from, &to]].concat());
-    let outcome = upgrade(&node, debian.port, &[]).succeeds().json();
+    let outcome = upgrade(node, debian.port, &[]).succeeds().json();
     assert!(number(&outcome, "bytes_reused") > 2_500_000, "{outcome}");
-    slot_b_is_next(&node);
+    slot_b_is_next(node);
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use slipway_core::digest::Sha256;
 use slipway_fleet::metrics::{ApiAnswer, Metrics, PoolMetrics, RoundEnd};
 use slipway_fleet_objects::kubernetes_upgrade::KubernetesUpgradeStatus;
-use slipway_rollout::blocked::Blocked;
+use slipway_rollout::{blocked::Blocked, ledger::Ledger};
 
 fn monitoring() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../monitoring")
@@ -25,7 +25,7 @@ fn said() -> String {
         certificate_expiry: Some(1),
         ..PoolMetrics::default()
     };
-    metrics.pools(&[("p".to_owned(), pool)].into(), 1);
+    metrics.pools(&[("p".to_owned(), pool)].into(), &Ledger::default());
     metrics.channels([("stable".to_owned(), "1.0.0".to_owned())].into_iter());
     let upgrade = KubernetesUpgradeStatus {
         state: "Running".to_owned(),

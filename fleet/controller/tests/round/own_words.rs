@@ -7,6 +7,7 @@ use slipway_node_api::v1::{self, HealthState, Operation};
 use super::{
     attacks::{arrive, keep, told, with_a_canary},
     scene::{NEW, Scene, now, payload},
+    staged,
 };
 
 /// How a scene becomes what is tested; the operation is there to be used.

@@ -38,7 +38,7 @@ fn hostile() -> Scene {
     disk.slots[1].payload = Some(payload(NEW).into());
     disk.running = Slot::B.into();
     let health = scene.says(0).health.as_mut().unwrap();
-    (health.state, health.reasons) = (HealthState::Ill.into(), vec![HOSTILE.to_owned(); 50]);
+    (health.state, health.seconds, health.reasons) = (HealthState::Ill.into(), 120, vec![HOSTILE.to_owned(); 50]);
     scene.came_back(1, HOSTILE);
     scene.silence(2);
     scene.readings.get_mut("uid-2").unwrap().status = Err(NoReport::Silent(HOSTILE.to_owned()));
