@@ -7,7 +7,7 @@ use slipway_rollout::{
 };
 
 use crate::{
-    decide::{arrive, canary, four, granted, hold, look, name, outside, report, two_at_once, why},
+    decide::{arrive, canary, fall_ill, four, granted, hold, look, name, outside, report, two_at_once, why},
     failed, noon,
 };
 
@@ -42,7 +42,7 @@ fn the_soak_of_one_wave_is_passed_over_and_a_bad_canary_is_not() {
     assert_eq!(granted(&fleet), Vec::<usize>::new(), "that is another wave");
     fleet.window_override = Some(WindowOverride { until: noon() + 1.minutes(), soak: Some(0) });
     assert_eq!((granted(&fleet), look(&fleet).passed), (vec![1, 2], 1));
-    report(&mut fleet, 0).well = false;
+    fall_ill(&mut fleet, 0);
     assert_eq!(granted(&fleet), Vec::<usize>::new());
     assert!(matches!(look(&fleet).steps[0], Action::Deny { .. }));
     // No node has tried it: there is nothing to pass over.

@@ -19,7 +19,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn no_rollout_breaks_a_law() {
-    let (first, rollouts) = (number("SLIPWAY_FIRST", 1), number("SLIPWAY_ROLLOUTS", 2000));
+    let (first, rollouts) = (number("SLIPWAY_FIRST", 1), number("SLIPWAY_ROLLOUTS", 1000));
     let (counts, failure) = many(first, rollouts, None, Mutant::None);
     eprintln!("{rollouts} rollouts: {counts:?}");
     if let Some(failure) = failure {
