@@ -6,10 +6,11 @@
 //! given. A soak for nodes that come later is followed to its end, whatever is seen of them meanwhile: one look that misses a
 //! node would have it begin anew.
 //!
-//! No node goes back, but from a payload that is denied, where its pool says so: one that runs a newer version than the channel's choice is left as it is. So is one with an unknown
-//! version: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a digest
-//! that the channel has found. Only a node that the fleet takes over is taken for older, whatever it runs: one of a pool
-//! that had no rollout yet, or one that had a place in a rollout of it and never ran what any rollout brought.
+//! No node goes back: one that runs a newer version than the channel's choice is left as it is. The exception is a payload that
+//! its pool has denied, if the pool has `rollback`. Left as it is, too, is a node with an unknown version: it may be newer.
+//! Known is what the channel has found, what it ever took, and what a rollout brought by a digest that the channel has found.
+//! Only a node that the fleet takes over is taken for older, whatever it runs: one of a pool that had no rollout yet, or one
+//! that had a place in a rollout of it and never ran what any rollout brought.
 
 use std::collections::{BTreeMap, BTreeSet};
 
